@@ -3,11 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <algorithm>
+#include <cmath>
 
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "trireme/ops/products/products.h"
 namespace trireme::generate {
 
 model::ModelConfig config_of(const Job& job) {
@@ -80,6 +83,29 @@ std::vector<Answer> run(const Job& job, const std::vector<Request>& requests) {
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
   return answers;
+}
+
+testing::AssertionResult same(const std::vector<Answer>& have, const std::vector<Answer>& want,
+                              const model::Precision& precision) {
+  if (have == want) return testing::AssertionSuccess();
+  if (!ops::gemm_kernels(precision.compute).empty()) return testing::AssertionFailure() << "answers differ";
+  if (have.size() != want.size()) return testing::AssertionFailure() << have.size() << " answers";
+  const double rounding = precision.compute == at::kBFloat16 ? 0.1 : 1e-4;
+  size_t others = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const std::vector<int64_t>&ours = have[i].tokens, &theirs = want[i].tokens;
+    const auto [first, unused] = std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end());
+    const bool equal = ours == theirs;
+    others += !equal;
+    const size_t count =
+        equal ? std::min(have[i].logprobs.size(), want[i].logprobs.size()) : static_cast<size_t>(first - ours.begin());
+    for (size_t k = 0; k < count; ++k)
+      if (std::abs(have[i].logprobs[k] - want[i].logprobs[k]) > rounding)
+        return testing::AssertionFailure() << "answer " << i << ", log-probability " << k << ": " << have[i].logprobs[k]
+                                           << " and " << want[i].logprobs[k];
+  }
+  if (10 * others > want.size()) return testing::AssertionFailure() << others << " answers have other tokens";
+  return testing::AssertionSuccess();
 }
 
 }  // namespace trireme::generate

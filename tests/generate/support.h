@@ -1,6 +1,8 @@
 // Texts of some requests by engines on threads as ranks.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,6 +32,12 @@ struct Answer {
 };
 
 model::ModelConfig config_of(const Job& job);
+
+/// Success if both are equal. On a processor where LibTorch multiplies (ops::gemm_kernels has none of ours), the bits
+/// of a product depend on its number of rows: there log-probabilities may differ by rounding, up to the first token
+/// that is drawn differently, and no more than a tenth of the answers may have such a token.
+testing::AssertionResult same(const std::vector<Answer>& have, const std::vector<Answer>& want,
+                              const model::Precision& precision);
 
 /// What the requests become, in their order; they are added in that order, each on one data rank.
 std::vector<Answer> run(const Job& job, const std::vector<Request>& requests);

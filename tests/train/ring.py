@@ -42,6 +42,12 @@ def environment(**changes):
     return kept | changes
 
 
+def multiplies_alike():
+    """Whether products have the same bits for any number of rows: where the kernels are our own (AVX-512)."""
+    flags = pathlib.Path("/proc/cpuinfo").read_text(errors="replace")
+    return all(name in flags for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+
+
 def require(condition, sentence, detail=""):
     """Says nothing when all is well; the first thing that is not ends the script."""
     if not condition:

@@ -27,6 +27,14 @@ def scalars(folder):
     return found
 
 
+def texts(folder, tag):
+    """[(step, text)] of a tag."""
+    accumulator = EventAccumulator(str(folder / "tensorboard"), size_guidance={"tensors": 0})
+    accumulator.Reload()
+    ring.require(accumulator.SummaryMetadata(tag).plugin_data.plugin_name == "text", f"{tag} is a text", tag)
+    return [(event.step, event.tensor_proto.string_val[0].decode()) for event in accumulator.Tensors(tag)]
+
+
 def as_float(number):
     return struct.unpack("f", struct.pack("f", number))[0]
 
@@ -40,9 +48,11 @@ def is_that_of_metrics(folder, steps):
 
 
 with ring.Ring(sys.argv[1]) as r:
-    settings = {"train__max_steps": 6, "train__save_interval": 3, "eval__interval": 2, "train__tensorboard": "true"}
+    settings = {"train__max_steps": 6, "train__save_interval": 3, "eval__interval": 2, "train__loggers": "[tensorboard, csv]"}
     run = r.train("run", devices=2, **settings)
     is_that_of_metrics(run, 6)
+    [(step, told)] = texts(run, "settings")
+    ring.check(step == 0 and "max_steps: 6" in told and told.startswith("```\n"), "settings are a text", told)
     again = r.run([r.program, "pretrain", "--resume", str(run / "step-00000003"), "--train.max_steps", "8"])
     ring.require(again.code == 0, "the run goes on from its third step", str(again))
     is_that_of_metrics(run, 8)
@@ -53,4 +63,4 @@ with ring.Ring(sys.argv[1]) as r:
                "overwrite removes the earlier run's events, and nothing else")
     is_that_of_metrics(run, 6)
     plain = r.train("plain", train__max_steps=2)
-    ring.check(not (plain / "tensorboard").exists(), "without train.tensorboard nothing is written")
+    ring.check(not (plain / "tensorboard").exists(), "without train.loggers nothing is written")

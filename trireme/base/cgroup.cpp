@@ -138,6 +138,17 @@ std::optional<double> Cgroup::cpu_quota() const {
   return in >> quota >> period && quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
 }
 
+double Cgroup::throttled_seconds() const {
+  // v2 counts microseconds, v1 nanoseconds.
+  std::istringstream in(file_of(unified_, "/cpu.stat").value_or("") + "\n" + file_of(cpu_, "/cpu.stat").value_or(""));
+  double number = 0;
+  for (std::string key; in >> key >> number;) {
+    if (key == "throttled_usec") return 1e-6 * number;
+    if (key == "throttled_time") return 1e-9 * number;
+  }
+  return 0;
+}
+
 AvailableMemory available_memory() {
   AvailableMemory memory{.bytes = std::numeric_limits<int64_t>::max()};
   std::ifstream info("/proc/meminfo");

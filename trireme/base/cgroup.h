@@ -34,6 +34,9 @@ class Cgroup {
   /// CPUs' worth of time this group may use (1.5 means one and a half); empty if unlimited.
   std::optional<double> cpu_quota() const;
 
+  /// Seconds for which that quota has stopped processes of this group so far; 0 if unreadable.
+  double throttled_seconds() const;
+
  private:
   std::string unified_, memory_, cpu_;
 };

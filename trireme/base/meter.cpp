@@ -1,5 +1,7 @@
 #include "trireme/base/meter.h"
 
+#include <time.h>
+
 #include <chrono>
 
 namespace trireme::base {
@@ -32,6 +34,12 @@ thread_local Meter meter;
 ActivitySeconds activity_seconds() {
   meter.change(meter.now);
   return meter.seconds;
+}
+
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
 }
 
 void set_meter_fence(void (*new_fence)()) { fence = new_fence; }

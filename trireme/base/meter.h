@@ -10,6 +10,20 @@ namespace trireme::base {
 enum class Activity : uint8_t { products, attention, elementwise, communication, optimizer, data, other };
 constexpr int kNumActivities = 7;
 
+struct ActivityName {
+  Activity activity;
+  const char* key;  ///< in JSON
+  const char* name;  ///< in tables
+};
+/// In the order of Activity.
+constexpr ActivityName kActivities[kNumActivities] = {{Activity::products, "products", "matrix products"},
+                                                      {Activity::attention, "attention", "attention"},
+                                                      {Activity::elementwise, "elementwise", "element-wise"},
+                                                      {Activity::communication, "communication", "communication"},
+                                                      {Activity::optimizer, "optimizer", "optimizer and norm"},
+                                                      {Activity::data, "data", "data"},
+                                                      {Activity::other, "other", "waits, between actions"}};
+
 /// Seconds that this thread has spent on each activity since it first used this header, by index of Activity.
 using ActivitySeconds = std::array<double, kNumActivities>;
 ActivitySeconds activity_seconds();
@@ -31,5 +45,8 @@ class Metered {
 void set_meter_fence(void (*fence)());
 /// Calls the fence, if there is one.
 void meter_fence();
+
+/// Seconds that the calling thread has run on a core. Cost      about 1 microsecond
+double thread_cpu_seconds();
 
 }  // namespace trireme::base

@@ -86,4 +86,13 @@ int64_t last_level_cache_bytes(int threads) {
 
 int64_t core_cache_bytes() { return cache_bytes(2, 2, int64_t{1} << 20); }
 
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
 }  // namespace trireme::base

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace trireme::base {
 
@@ -19,6 +20,9 @@ struct Processor {
 };
 
 const Processor& processor();
+
+/// As /proc/cpuinfo names it, else "unknown processor".
+std::string processor_name();
 
 /// Bytes of last-level cache that `threads` threads can use together: one cache a thread, but no more than the machine
 /// has. (An EPYC has one for every eight cores.) A cache counts as 32 MiB if the system does not give its size.

@@ -12,6 +12,8 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
+#include "trireme/base/processor.h"
+#include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/child.h"
 #include "trireme/bench/commands.h"
@@ -19,6 +21,7 @@
 #include "trireme/bench/measure.h"
 #include "trireme/costs/hardware.h"
 #include "trireme/machine/limits.h"
+#include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::bench {
 namespace {
@@ -29,19 +32,34 @@ namespace fs = std::filesystem;
 struct Shape {
   const char* model;
   int64_t hidden, mlp, heads, kv_heads, vocabulary, sequence, micro_batch, steps;
+  std::vector<const char*> precisions = {"32-true", "bf16-mixed"};
+  std::vector<const char*> words = {};  ///< further settings
 };
-constexpr Shape kShapes[] = {
+const Shape kShapes[] = {
     {"llama-5m", 128, 384, 4, 4, 256, 64, 32, 12},      {"llama-5m", 256, 704, 4, 4, 256, 256, 4, 12},
     {"llama-5m", 256, 704, 4, 2, 4096, 128, 32, 4},     {"llama-5m", 512, 1408, 8, 4, 8192, 512, 2, 5},
     {"llama-5m", 768, 2048, 12, 12, 16384, 1024, 1, 4}, {"llama-5m", 1024, 2816, 16, 8, 2048, 256, 2, 6},
     {"gpt2", 384, 1536, 6, 6, 4096, 256, 4, 6},
 };
 
-/// quick: the smallest Llama and the GPT-2 alone.
-std::vector<Shape> shapes_of(bool quick) {
-  if (quick) return {kShapes[0], kShapes[std::size(kShapes) - 1]};
-  return {std::begin(kShapes), std::end(kShapes)};
+const Shape kGpuShapes[] = {
+    {"llama-5m", 512, 1408, 8, 8, 32000, 512, 32, 8, {"32-true", "bf16-mixed"}},
+    {"llama-5m", 1024, 2816, 16, 4, 32000, 1024, 32, 8, {"bf16-mixed"}},
+    {"llama-5m", 1024, 5632, 16, 2, 131072, 1024, 12, 8, {"bf16-mixed", "fp8-mixed"}},
+    {"llama-5m", 2048, 5632, 32, 4, 32000, 2048, 6, 8, {"bf16-mixed", "fp8-mixed"}},
+    {"llama-5m", 2048, 8192, 16, 4, 131072, 1024, 16, 6, {"bf16-mixed", "fp8-mixed"}},
+    {"llama-5m", 4096, 14336, 32, 8, 32000, 4096, 1, 8, {"bf16-mixed", "fp8-mixed"}},
+    {"llama-5m", 3072, 8192, 24, 8, 65536, 8192, 1, 6, {"bf16-mixed"}, {"--lora.r", "16", "--lora.dropout", "0"}},
+    {"gpt2", 768, 3072, 12, 12, 50304, 1024, 16, 8, {"bf16-mixed"}},
+};
+
+std::vector<Shape> shapes_of(bool quick, bool on_gpu) {
+  const std::vector<Shape> all = on_gpu ? std::vector<Shape>(std::begin(kGpuShapes), std::end(kGpuShapes))
+                                        : std::vector<Shape>(std::begin(kShapes), std::end(kShapes));
+  return quick ? std::vector<Shape>{all.front(), all.back()} : all;
 }
+
+bool is_on_gpu(const Settings& settings) { return settings.accelerator == engine::Accelerator::cuda; }
 
 constexpr int64_t kMovedBytes = 1'000'000'000;  // what a "move" row is given for
 
@@ -49,7 +67,8 @@ struct Busy {
   int64_t ranks, threads;
 };
 
-std::vector<Busy> busy_ways() {
+std::vector<Busy> busy_ways(bool on_gpu) {
+  if (on_gpu) return {{1, 1}};
   const int64_t cores = usable_cores();
   if (cores == 1) return {{1, 1}};
   return {{1, cores}, {cores, 1}};
@@ -69,7 +88,6 @@ std::vector<std::string> words_of(const Shape& shape, const Busy& busy, const ch
       {"train.max_seq_length", std::to_string(shape.sequence)},
       {"train.micro_batch_size", std::to_string(shape.micro_batch)},
       {"devices", std::to_string(busy.ranks)},
-      {"launch.threads_per_rank", std::to_string(busy.threads)},
       {"precision", precision},
       {"bench.warmup", settings.bench.quick ? "1" : "2"},
       {"bench.steps", settings.bench.quick ? "1" : std::to_string(shape.steps)},
@@ -80,6 +98,11 @@ std::vector<std::string> words_of(const Shape& shape, const Busy& busy, const ch
     words.push_back("--" + key);
     words.push_back(value);
   }
+  if (is_on_gpu(settings))
+    words.insert(words.end(), {"--accelerator", "cuda"});
+  else
+    words.insert(words.end(), {"--launch.threads_per_rank", std::to_string(busy.threads)});
+  words.insert(words.end(), shape.words.begin(), shape.words.end());
   return words;
 }
 
@@ -148,41 +171,83 @@ void measure_limits(costs::Hardware& hardware) {
   hardware.host_memory = 1e-9 * double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
 }
 
-}  // namespace
+/// Bytes a second that the GPU reads and writes in a copy of 1 GiB.
+double copy_rate(const ops::cuda::Kernels& kernels) {
+  constexpr int64_t kBytes = 1 << 30;
+  constexpr int kRuns = 10;
+  const at::Tensor from = at::zeros({kBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA));
+  at::Tensor to = at::empty_like(from);
+  to.copy_(from);
+  kernels.mark();
+  for (int i = 0; i < kRuns; ++i) to.copy_(from);
+  kernels.mark();
+  return 2.0 * double(kBytes) * kRuns / kernels.seconds_between_marks().front();
+}
 
-int bench_calibrate(const Settings& settings) {
-  const fs::path folder = fs::path(settings.out_dir) / "calibrate";
-  fs::create_directories(folder);
-  costs::Hardware hardware{
-      .name = "this",
-      .about = fmt::format("{}, {}, measured {}", processor_name(), base::plural(usable_cores(), "core"), utc_now()),
-      .shares_cores = true};
+costs::Hardware processors() {
+  costs::Hardware hardware{.name = "this",
+                           .about = fmt::format("{}, {}, measured {}", base::processor_name(),
+                                                base::plural(usable_cores(), "core"), utc_now()),
+                           .shares_cores = true};
   hardware.devices = usable_cores();
   hardware.share = {.product = 0.7, .product_half = 32, .attention = 0.3, .memory = 0.7};
   measure_limits(hardware);
-  const std::vector<Busy> ways = busy_ways();
+  return hardware;
+}
+
+/// A known card's figures, its links among them, or for another card its memory and the rate of copies.
+costs::Hardware gpu() {
+  const ops::cuda::Kernels& kernels = ops::cuda_kernels();
+  const std::string name = kernels.device_name();
+  costs::Hardware hardware;
+  if (const auto known = costs::hardware_of_device(name)) hardware = *known;
+  if (hardware.name.empty()) {
+    hardware.memory = 1e-9 * double(kernels.device_bytes());
+    hardware.reserved = 1;
+    hardware.launch = 4;
+    hardware.memory_rate = 1e-9 * copy_rate(kernels);
+  }
+  hardware.name = "this-gpu";
+  hardware.devices = base::num_gpus();
+  hardware.about = fmt::format("{}, measured {}", name, utc_now());
+  return hardware;
+}
+
+}  // namespace
+
+int bench_calibrate(const Settings& settings) {
+  const bool on_gpu = is_on_gpu(settings);
+  const fs::path folder = fs::path(settings.out_dir) / "calibrate";
+  fs::create_directories(folder);
+  costs::Hardware hardware = on_gpu ? gpu() : processors();
+  const std::vector<Busy> ways = busy_ways(on_gpu);
   std::vector<double> spreads;  // of each model's steps
-  constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed"};
   {
     Progress progress("bench calibrate");
-    const std::vector<Shape> shapes = shapes_of(settings.bench.quick);
-    const auto total = static_cast<int64_t>(shapes.size() * std::size(kPrecisions) * ways.size() + 1);
+    const std::vector<Shape> shapes = shapes_of(settings.bench.quick, on_gpu);
+    size_t models = 0;
+    for (const Shape& shape : shapes) models += shape.precisions.size();
+    const auto total = static_cast<int64_t>(models * ways.size() + (on_gpu ? 0 : 1));
     int64_t done = 0;
     for (const Busy& busy : ways) {
       std::vector<double> seconds_a_byte;
       for (const Shape& shape : shapes)
-        for (const char* precision : kPrecisions) {
-          const std::string what = fmt::format("{} of width {} in {}, {} x {}", shape.model, shape.hidden, precision,
-                                               base::plural(busy.ranks, "rank"), base::plural(busy.threads, "thread"));
+        for (const char* precision : shape.precisions) {
+          const std::string what = fmt::format(
+              "{} of width {} in {}, {}", shape.model, shape.hidden, precision,
+              on_gpu ? "on a GPU"
+                     : fmt::format("{} x {}", base::plural(busy.ranks, "rank"), base::plural(busy.threads, "thread")));
           progress.step(++done, total, what);
           const fs::path json = folder / "train.json";
           run_child(words_of(shape, busy, precision, settings, folder, json), folder / "train.log", what);
           const Json train = read_json(json);
           spreads.push_back(spread_of(train.at("step_seconds").get<std::vector<double>>()));
           add_operations(hardware, train, busy);
+          if (on_gpu) hardware.peak.bf16 = std::max(hardware.peak.bf16, 1e-12 * train.at("peak_flops").get<double>());
           if (const double bytes = train.at("moved_bytes"); bytes > 0)
             seconds_a_byte.push_back(train.at("parts").at("communication_exposed").get<double>() / bytes);
         }
+      if (on_gpu) continue;
       hardware.measured_collectives.push_back(
           {"move", busy.ranks, kMovedBytes, quantile(seconds_a_byte, 0.5) * double(kMovedBytes)});
       if (busy.ranks < 2) continue;
@@ -203,15 +268,16 @@ int bench_calibrate(const Settings& settings) {
         "much; measure again in a quiet hour",
         100 * spread);
   const fs::path file =
-      settings.bench.hardware ? fs::path(*settings.bench.hardware) : costs::hardware_path_of_this_machine();
+      settings.bench.hardware ? fs::path(*settings.bench.hardware) : costs::hardware_path(hardware.name);
   if (file.has_parent_path()) fs::create_directories(file.parent_path());
   base::write_file_atomic(file, costs::hardware_yaml(hardware));
   fmt::print(
-      "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16 a core; memory {:.1f} GB/s a core\n"
+      "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16{}; memory {:.1f} GB/s{}\n"
       "rows     {} of operations, {} of collectives\nwrote    {}\n"
-      "Predictions for this machine read it: trireme plan MODEL --cluster {}xthis; trireme pretrain ... --predict\n",
-      hardware.about, 1e3 * hardware.peak.fp32, 1e3 * hardware.peak.bf16, hardware.memory_rate,
-      hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(), usable_cores());
+      "Predictions for this machine read it: trireme plan MODEL --cluster {}x{}; trireme pretrain ... --predict\n",
+      hardware.about, 1e3 * hardware.peak.fp32, 1e3 * hardware.peak.bf16, on_gpu ? "" : " a core", hardware.memory_rate,
+      on_gpu ? "" : " a core", hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(),
+      hardware.devices, hardware.name);
   return 0;
 }
 

@@ -9,10 +9,6 @@
 
 namespace trireme::bench {
 
-std::string dtype_name(at::ScalarType dtype) {
-  return dtype == at::kBFloat16 ? "bf16" : dtype == at::kHalf ? "fp16" : dtype == at::kDouble ? "fp64" : "fp32";
-}
-
 std::string Limits::add(std::string name, std::string unit, std::function<double()> measure) {
   for (const Meter& m : meters_)
     if (m.limit.name == name) return name;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/bench/report.h"
+#include "trireme/costs/hardware.h"
 
 namespace trireme::bench {
 
@@ -45,6 +46,6 @@ class Limits {
 };
 
 /// "bf16", "fp32", "fp64".
-std::string dtype_name(at::ScalarType dtype);
+using costs::dtype_name;
 
 }  // namespace trireme::bench

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <ctime>
-#include <fstream>
 #include <thread>
 
 #include "trireme/base/text.h"
@@ -19,15 +18,6 @@ std::string machine_name() {
   uname(&name);
   const int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
   return fmt::format("{} {} {}, {}", name.sysname, name.release, name.machine, base::human_bytes(bytes));
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
 }
 
 int64_t machine_cores() { return sysconf(_SC_NPROCESSORS_ONLN); }

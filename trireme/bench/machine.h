@@ -8,7 +8,6 @@
 namespace trireme::bench {
 
 std::string machine_name();  ///< "Linux 6.1 x86_64, 23.4 GiB"
-std::string processor_name();  ///< as /proc/cpuinfo names it, else "unknown processor"
 int64_t machine_cores();
 int64_t usable_cores();  ///< cores that this process may run on; a pinned rank has fewer
 std::string libtorch_version();

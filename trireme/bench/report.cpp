@@ -1,4 +1,5 @@
 #include "trireme/bench/report.h"
+#include "trireme/base/processor.h"
 
 #include <fmt/format.h>
 
@@ -32,7 +33,7 @@ Report new_report(std::string kind, std::string command) {
   report.command = std::move(command);
   report.date = utc_now();
   report.machine = machine_name();
-  report.processor = processor_name();
+  report.processor = base::processor_name();
   report.cores = machine_cores();
   report.libtorch = libtorch_version();
   report.trireme = base::kVersion;

@@ -49,6 +49,7 @@ ScalingRun parse_scaling_run(std::string_view text, const std::string& source) t
   run.tokens_per_step = base::whole_number(j.at("tokens_per_step"));
   for (const auto& [cause, seconds] : j.at("parts").items())
     if (cause != kHidden) run.parts.emplace_back(cause, seconds.get<double>());
+  if (j.contains("prediction")) run.predicted = j.at("prediction").at("predicted_seconds").at("step").get<double>();
   return run;
 } catch (const nlohmann::json::exception& e) {
   throw UsageError(fmt::format("{} is no result of bench train: {}", source, e.what()));
@@ -79,6 +80,7 @@ void add_rows(Report& report, const std::string& model, const std::vector<Scalin
             .limit = limit_name(p)};
     set_times(row, p.run.step_seconds, static_cast<double>(p.run.tokens_per_step));
     row.values.emplace_back("efficiency %", p.efficiency * 100);
+    if (p.run.predicted) row.values.emplace_back("predicted ms", *p.run.predicted * 1e3);
     row.values.emplace_back("cores lacking %", p.shared * 100);
     for (const auto& [cause, share] : p.lost) row.values.emplace_back(fmt::format("lost to {} %", cause), share * 100);
     report.limits.push_back({row.limit, p.tokens_per_second / p.core_efficiency, "tokens/s"});

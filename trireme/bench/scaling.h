@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,7 @@ struct ScalingRun {
   /// Seconds of rank 0's median step by cause: key "parts" of the JSON. Hidden communication is left out, because it
   /// takes no time of its own.
   std::vector<std::pair<std::string, double>> parts;
+  std::optional<double> predicted;  ///< seconds of a step, with --predict
 };
 
 /// Reads `json`, the text of the file `source`. Errors    UsageError naming a missing key

@@ -17,7 +17,7 @@ config::Section section(BenchSettings& s) {
           {"bench.quick", &s.quick,
            "measure very briefly, only to see that the benchmark works; the figures mean "
            "little"},
-          {"bench.operations", &s.operations, "bench train also times every operation, for its JSON"},
+          {"bench.operations", &s.operations, "bench train also times every operation, for a table and its JSON"},
           {"bench.hardware",
            &s.hardware,
            "file that bench calibrate writes",

@@ -7,12 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
-#include <set>
 
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
@@ -20,8 +18,10 @@
 #include "trireme/base/text.h"
 #include "trireme/bench/limits.h"
 #include "trireme/config/choices.h"
+#include "trireme/costs/operation_table.h"
 #include "trireme/costs/operation_timer.h"
 #include "trireme/costs/step_costs.h"
+#include "trireme/machine/nvml.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -34,7 +34,6 @@
 namespace trireme::bench {
 namespace {
 using train::Session;
-using Clock = std::chrono::steady_clock;
 
 int64_t peak_rss_bytes() {
   rusage usage{};
@@ -68,18 +67,18 @@ constexpr std::array<Row, 8> kRows = {{{"products", "matrix products"},
                                        {"optimizer", "optimizer"},
                                        {"data", "data"},
                                        {"idle", "between actions"}}};
-constexpr size_t kExposedRow = 3, kHiddenRow = 4;
+constexpr size_t kHiddenRow = 4;
 
 using Parts = std::array<double, kRows.size()>;
 
-Parts parts_between(const base::ActivitySeconds& before, const base::ActivitySeconds& after) {
+Parts parts_of(const train::StepTime& time) {
   using base::Activity;
-  const auto spent = [&](Activity a) { return after[static_cast<int>(a)] - before[static_cast<int>(a)]; };
+  const auto spent = [&](Activity a) { return time.causes[static_cast<size_t>(a)]; };
   return {spent(Activity::products),
           spent(Activity::attention),
           spent(Activity::elementwise),
           spent(Activity::communication),
-          0,
+          time.hidden,
           spent(Activity::optimizer),
           spent(Activity::data),
           spent(Activity::other)};
@@ -93,19 +92,6 @@ struct Steps {
   std::vector<costs::TimedOperation> operations;  ///< if they are timed
   std::string prediction;  ///< as JSON, of the first rank if it is asked for
 };
-
-/// Seconds that communicators' own threads have worked so far; groups of the same ranks may share a communicator.
-double background_seconds(const engine::Communicators& c) {
-  std::set<const comm::Communicator*> all;
-  for (const auto& one : {c.world, c.gather, c.reduce, c.replicas, c.loss, c.stages[0], c.stages[1]})
-    if (one) all.insert(one.get());
-  for (const auto& one : c.inside)
-    if (one) all.insert(one.get());
-  for (const auto& [group, one] : c.tied) all.insert(one.get());
-  double sum = 0;
-  for (const comm::Communicator* one : all) sum += one->background_seconds();
-  return sum;
-}
 
 /// The index of the step with the median time. Its parts add up to its time; medians of parts would not.
 size_t median_step(const std::vector<double>& seconds) {
@@ -158,26 +144,17 @@ Steps run_steps(Session& s, FixedBatches& batches, bool first) {
   std::optional<costs::OperationTimer> timer;
   for (int64_t i = 0; i < warmup + count; ++i) {
     if (i == warmup) faults_before = observe::page_faults().minor;
-    if (i == warmup && s.settings.bench.operations) timer.emplace();
-    const base::ActivitySeconds before = base::activity_seconds();
-    const double background = background_seconds(s.engine->communicators());
-    const Clock::time_point begin = Clock::now();
+    if (i == warmup && s.settings.bench.operations) timer.emplace(s.device.is_cuda()).start();
     steps.losses.push_back(train::take_step(s, batches, i + 1).loss);
-    const Clock::time_point end = Clock::now();
+    const train::StepTime& time = s.last_step;
     if (first && i == 0) {
       s.phases.end("first step");
       say(s, s.phases.text());
     }
     if (i < warmup) continue;
-    steps.seconds.push_back(std::chrono::duration<double>(end - begin).count());
-    Parts parts = parts_between(before, base::activity_seconds());
-    // What those threads did while this thread did not wait for them.
-    parts[kHiddenRow] = std::max(0.0, background_seconds(s.engine->communicators()) - background - parts[kExposedRow]);
-    steps.parts.push_back(parts);
-    std::map<std::string, double> kinds;
-    for (const engine::ActionTime& t : s.engine->timeline())
-      kinds[schedule::name_of(s.engine->plan().train().actions[t.action].kind)] += t.end - t.begin;
-    for (const auto& [kind, time] : kinds) steps.actions[kind].push_back(time);
+    steps.seconds.push_back(time.seconds);
+    steps.parts.push_back(parts_of(time));
+    for (const auto& [kind, seconds] : time.actions) steps.actions[schedule::name_of(kind)].push_back(seconds);
   }
   if (timer) steps.operations = timer->operations();
   if (first && s.foresight) {
@@ -201,6 +178,7 @@ struct Figures {
   double fraction;
   double divided_step;  ///< seconds of the step whose parts are shown
   Parts parts;
+  std::optional<machine::GpuReading> gpu;  ///< right after the steps
   int64_t gpu_bytes = 0;  ///< the most that LibTorch's allocator held during the steps, which includes the plan
 };
 
@@ -236,19 +214,7 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   if (s.device.is_cuda())
     fmt::print("GPU      {} at most held by LibTorch's allocator, in which the plan lies\n",
                base::human_bytes(f.gpu_bytes));
-}
-
-nlohmann::ordered_json operations_json(const Steps& steps, int64_t count) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const costs::TimedOperation& t : steps.operations)
-    all.push_back({{"name", t.operation.name},
-                   {"dtype", dtype_name(t.operation.dtype)},
-                   {"m", t.operation.m},
-                   {"n", t.operation.n},
-                   {"k", t.operation.k},
-                   {"seconds", t.seconds},
-                   {"calls_a_step", double(t.calls) / double(count)}});
-  return all;
+  if (f.gpu) fmt::print("         {}\n", machine::text_of(*f.gpu));
 }
 
 void write_json(const Session& s, const Steps& steps, const Figures& f) {
@@ -278,7 +244,7 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                               {"minor_faults_per_step", steps.minor_faults}};
   if (!steps.prediction.empty()) j["prediction"] = base::parse_json<nlohmann::ordered_json>(steps.prediction);
   if (s.settings.bench.operations) {
-    j["operations"] = operations_json(steps, s.settings.bench.steps);
+    j["operations"] = costs::operations_json(steps.operations, s.settings.bench.steps);
     j["moved_bytes"] = costs::moved_bytes(s.engine->plan());
   }
   base::write_file_atomic(*s.settings.bench.json, j.dump(2) + "\n");
@@ -295,11 +261,14 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   const Steps steps = run_steps(*s, batches, true);
   if (settings.profile.schedule) {
     train::take_step(*s, batches, settings.bench.warmup + settings.bench.steps + 1, {.begins_together = true});
-    train::write_profile(*s);
+    train::write_timeline(*s, *settings.profile.schedule);
   }
   Figures f{};
   // On a GPU the host runs ahead and cannot see where time goes, so run again and wait for each action.
-  if (s->device.is_cuda()) f.gpu_bytes = ops::cuda_kernels().peak_bytes();
+  if (s->device.is_cuda()) {
+    f.gpu = machine::read_gpu(ops::cuda_kernels().device_bus_id());
+    f.gpu_bytes = ops::cuda_kernels().peak_bytes();
+  }
   const Steps divided = s->device.is_cuda() ? run_fenced_steps(*s, batches) : steps;
   f.peak = train::measure_peak_flops(s->precision.compute, s->world(), s->device);
   if (!s->is_first_rank()) return 0;
@@ -311,6 +280,8 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   f.tokens_per_second = double(s->tokens_per_step()) / f.step;
   f.fraction = observe::peak_fraction(f.tokens_per_second, s->flops_per_token(), f.peak);
   print(*s, steps, f);
+  if (!steps.operations.empty())
+    fmt::print("{}", costs::operations_text(steps.operations, settings.bench.steps, f.step));
   if (settings.bench.json) write_json(*s, steps, f);
   return 0;
 }

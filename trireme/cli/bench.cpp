@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/commands.h"
 #include "trireme/bench/compare.h"
@@ -36,6 +37,10 @@ void one_micro_batch(ParsedSettings& parsed) {
 void check_model(const Settings& settings) {
   train::sequence_length(settings, model::config_of(settings.model));
   train::check_foresight(settings);
+  if (settings.profile.measure)
+    throw UsageError(
+        "error: bench times its steps anyway, and profile belongs to training: leave it out, or give "
+        "--bench.operations");
 }
 
 // Runs in this process, without starting ranks.
@@ -109,7 +114,7 @@ int run_calibrate(Arguments arguments) {
   config::Overlay o = overlay("calibrate", "");
   o.positional = "";
   const ParsedSettings parsed = read_settings(arguments, o);
-  refuse_gpus(parsed.settings, "bench calibrate");
+  if (parsed.settings.accelerator == engine::Accelerator::cuda) base::require_gpus(1);
   return bench::bench_calibrate(parsed.settings);
 }
 
@@ -197,15 +202,17 @@ constexpr Topic kTopics[] = {
      "tokens/s of the first run); share = the same, but with no more ranks than there are cores for. 'lost to X' is "
      "how\n"
      "much longer X takes than in the first run, in per cent of the step (rank 0); negative: X takes less time.\n"
-     "'cores lacking' = 1 - cores / threads, if there are more threads than cores; every cause takes longer then.\n",
+     "'cores lacking' = 1 - cores / threads, if there are more threads than cores; every cause takes longer then.\n"
+     "With --predict, 'predicted ms' is the step that this machine's hardware file foretells (bench calibrate).\n",
      run_scaling},
     {"calibrate", "what operations take on this machine, for trireme plan --cluster Nxthis and --predict",
      "trireme bench calibrate",
      "Trains small models of several shapes for a few steps, on one rank with all cores and on a rank for each core, "
      "in\n"
      "fp32 and bf16, and notes the median time of each operation by its shape; times collectives likewise. Writes\n"
-     "--hardware (~/.config/trireme/hardware.yaml). Takes about a minute and a half on two cores. A prediction for "
-     "other\n"
+     "--hardware (~/.config/trireme/hardware.yaml). Takes about a minute and a half on two cores. With --accelerator "
+     "cuda\n"
+     "it measures one GPU, and writes gpu.yaml beside that file. A prediction for other\n"
      "shapes lies between the nearest ones. Figures are those of this moment, so end other work first.\n",
      run_calibrate},
     {"compare", "two results as JSON: what became faster or slower beyond its spread",

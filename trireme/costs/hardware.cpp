@@ -21,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kThis = "this", kThisGpu = "this-gpu";
+
 struct DtypeName {
   at::ScalarType dtype;
   const char* name;
@@ -169,6 +171,11 @@ config::Section section(Hardware& h) {
           }};
 }
 
+const char* dtype_name(at::ScalarType dtype) {
+  const auto* found = std::ranges::find(kDtypes, dtype, &DtypeName::dtype);
+  return found == std::end(kDtypes) ? "bytes" : found->name;
+}
+
 std::vector<std::string> hardware_names() {
   std::vector<std::string> names;
   for (const HardwareFile& file : hardware_files()) names.emplace_back(file.name);
@@ -176,19 +183,23 @@ std::vector<std::string> hardware_names() {
 }
 
 Hardware read_hardware(const std::string& name_or_path) {
-  if (name_or_path == "this") {
-    const fs::path path = hardware_path_of_this_machine();
+  if (name_or_path == kThis || name_or_path == kThisGpu) {
+    const bool gpu = name_or_path == kThisGpu;
+    const fs::path path = hardware_path(name_or_path);
     if (!fs::exists(path))
-      throw UsageError(fmt::format(
-          "error: this machine has not been measured: {} is missing; run trireme bench calibrate", path.string()));
+      throw UsageError(
+          fmt::format("error: this machine{} has not been measured: {} is missing; run trireme bench "
+                      "calibrate{}",
+                      gpu ? "'s GPU" : "", path.string(), gpu ? " --accelerator cuda" : ""));
     return read_hardware(path.string());
   }
   if (const HardwareFile* file = built_in(name_or_path))
     return parse_hardware(file->text, fmt::format("configs/hardware/{}.yaml", file->name));
   if (!name_or_path.ends_with(".yaml") && !name_or_path.ends_with(".yml"))
     throw UsageError(fmt::format(
-        "error: the hardware {} is not known{}; known are {}, 'this' for this machine, or a file", name_or_path,
-        nearest_hint(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
+        "error: the hardware {} is not known{}; known are {}, 'this' for this machine, 'this-gpu' for its GPU, or a "
+        "file",
+        name_or_path, nearest_hint(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
   config::Problems problems;
   const auto text = config::read_settings_file(name_or_path, problems);
   problems.throw_if_any();
@@ -200,10 +211,8 @@ Hardware read_hardware(const std::string& name_or_path) {
 std::string hardware_yaml(const Hardware& hardware) {
   Hardware copy = hardware;
   for (const MeasuredOperation& o : hardware.measured_operations) {
-    const auto* dtype = std::ranges::find(kDtypes, o.dtype, &DtypeName::dtype);
-    copy.operations.push_back(fmt::format("{} {} {}x{} {} {} {} {:.4g}", o.name,
-                                          dtype == std::end(kDtypes) ? "bytes" : dtype->name, o.ranks, o.threads, o.m,
-                                          o.n, o.k, o.seconds));
+    copy.operations.push_back(fmt::format("{} {} {}x{} {} {} {} {:.4g}", o.name, dtype_name(o.dtype), o.ranks,
+                                          o.threads, o.m, o.n, o.k, o.seconds));
   }
   for (const MeasuredCollective& c : hardware.measured_collectives)
     copy.collectives.push_back(fmt::format("{} {} {} {:.4g}", c.name, c.ranks, c.bytes, c.seconds));
@@ -230,11 +239,29 @@ std::string hardware_yaml(const Hardware& hardware) {
   return out;
 }
 
-fs::path hardware_path_of_this_machine() {
+fs::path hardware_path(const std::string& name) {
+  const char* const file = name == kThisGpu ? "gpu.yaml" : "hardware.yaml";
   if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config != '\0')
-    return fs::path(config) / "trireme" / "hardware.yaml";
+    return fs::path(config) / "trireme" / file;
   const char* home = std::getenv("HOME");
-  return fs::path(home != nullptr ? home : ".") / ".config" / "trireme" / "hardware.yaml";
+  return fs::path(home != nullptr ? home : ".") / ".config" / "trireme" / file;
+}
+
+std::optional<Hardware> hardware_of_device(const std::string& device_name) {
+  const auto is_named = [&](std::string name) {
+    std::ranges::replace(name, '-', ' ');
+    std::istringstream words(name);
+    for (std::string word; words >> word;)
+      if (device_name.find(word) == std::string::npos) return false;
+    return true;
+  };
+  std::optional<Hardware> found;
+  for (const std::string& name : hardware_names()) {
+    Hardware h = read_hardware(name);
+    // Of several the one with the longest name: an A100 is no A10.
+    if (is_named(h.name) && (!found || h.name.size() > found->name.size())) found = std::move(h);
+  }
+  return found;
 }
 
 Cluster parse_cluster(const std::string& text) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,13 +80,17 @@ struct Hardware {
   double peak_flops(at::ScalarType dtype, bool float8 = false) const;
 };
 
+/// "bf16", "fp32", "fp64", "fp16"; "bytes" for others.
+const char* dtype_name(at::ScalarType dtype);
+
 /// The keys of a hardware file.
 config::Section section(Hardware& hardware);
 
 /// "a100-80", "h100", ...: hardware that the program knows.
 std::vector<std::string> hardware_names();
 
-/// The hardware of that name, or of the file at that path. "this" is the file that `bench calibrate` wrote.
+/// The hardware of that name, or of the file at that path. "this" and "this-gpu" are the files that `bench
+/// calibrate` wrote.
 ///
 /// Errors    UsageError naming the file, its line and the rule; the known names
 Hardware read_hardware(const std::string& name_or_path);
@@ -93,8 +98,12 @@ Hardware read_hardware(const std::string& name_or_path);
 /// The text of a hardware file.
 std::string hardware_yaml(const Hardware& hardware);
 
-/// Where `bench calibrate` writes this machine's file: $XDG_CONFIG_HOME/trireme/hardware.yaml, or ~/.config/...
-std::filesystem::path hardware_path_of_this_machine();
+/// Where `bench calibrate` writes the file of "this" machine's processors (hardware.yaml) or GPU ("this-gpu",
+/// gpu.yaml): in $XDG_CONFIG_HOME/trireme, or in ~/.config/trireme.
+std::filesystem::path hardware_path(const std::string& name);
+
+/// The program's own hardware that a device's name contains: "NVIDIA A100-SXM4-80GB" is A100-80.
+std::optional<Hardware> hardware_of_device(const std::string& device_name);
 
 /// Of a comma-free list like "8x8xH100": machines x devices x name, "8xH100" or "H100".
 struct Cluster {

@@ -17,18 +17,6 @@ using base::Activity;
 
 constexpr double kGiga = 1e9;
 
-struct CauseName {
-  Activity activity;
-  const char* name;
-};
-constexpr CauseName kCauses[] = {{Activity::products, "matrix products"},
-                                 {Activity::attention, "attention"},
-                                 {Activity::elementwise, "element-wise"},
-                                 {Activity::communication, "communication inside units"},
-                                 {Activity::optimizer, "optimizer and norm"},
-                                 {Activity::data, "data"},
-                                 {Activity::other, "waits: communication, pipeline"}};
-
 double of(const Prediction& p, Activity activity) { return p.causes[static_cast<size_t>(activity)]; }
 
 std::string money(double amount, const std::string& currency) {
@@ -77,7 +65,7 @@ std::string seconds_text(double seconds) {
 
 std::string time_text(const plan::StepPlan& plan, const Prediction& p) {
   std::string out = fmt::format("step     {}, bound by {}\n", seconds_text(p.step), binding(p, plan));
-  for (const CauseName& c : kCauses)
+  for (const base::ActivityName& c : base::kActivities)
     if (of(p, c.activity) > 0.0005 * p.step)
       out += fmt::format("  {:<36}{:>11}{:>7.1f} %\n", c.name, seconds_text(of(p, c.activity)),
                          100 * of(p, c.activity) / p.step);
@@ -143,7 +131,7 @@ std::string plan_json(const plan::StepPlan& plan, const Prediction& p, const Mac
                       int64_t tokens_per_step) {
   nlohmann::ordered_json memory, causes;
   for (const plan::MemoryRow& row : plan::memory_report(plan).rows) memory[row.cause] = row.bytes;
-  for (const CauseName& c : kCauses) causes[c.name] = of(p, c.activity);
+  for (const base::ActivityName& c : base::kActivities) causes[c.key] = of(p, c.activity);
   const double peak = peak_of(plan, machines);
   const nlohmann::ordered_json all = {{"hardware", machines.hardware.name},
                                       {"ranks", plan.request.mesh.world_size()},

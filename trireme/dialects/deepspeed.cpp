@@ -38,6 +38,16 @@ void recompute(Reading& r, const Given& entry) {
   is_asked ? r.set("recompute", "full", entry) : r.ignore(entry, "it is off");
 }
 
+void measure(Reading& r, const Given& entry) {
+  r.flag(entry.key) ? r.set("profile", "true", entry) : r.ignore(entry, "it is off");
+}
+
+void loggers(Reading& r, const Given& entry) {
+  if (!r.flag(entry.key)) return r.ignore(entry, "it is off");
+  const bool events = r.flag("tensorboard.enabled"), csv = r.flag("csv_monitor.enabled");
+  r.set("train.loggers", events && csv ? "[tensorboard, csv]" : events ? "[tensorboard]" : "[csv]", entry);
+}
+
 void stages(Reading& r, const Given& entry) { r.set("mesh.pp", entry.text, entry); }
 
 std::vector<Row> other_rows() {
@@ -59,7 +69,10 @@ std::vector<Row> other_rows() {
        .automatic = "train.max_norm is left"},
       {.key = "steps_per_print", .takes = count, .setting = "train.log_interval"},
       {.key = "seed", .takes = count, .setting = "seed"},
-      {.key = "wall_clock_breakdown", .takes = flag, .ignored = kTimes},
+      {.key = "wall_clock_breakdown",
+       .takes = flag,
+       .becomes = "profile: what takes time, after thirteen steps",
+       .by = measure},
       {.key = "memory_breakdown", .takes = flag, .ignored = kArena},
       {.key = "dump_state", .takes = flag, .ignored = "trireme explain config prints every setting"},
       {.key = "prescale_gradients", .takes = flag, .ignored = "gradients are summed in fp32 and divided once"},
@@ -109,9 +122,12 @@ std::vector<Row> other_rows() {
       {.key = "checkpoint.use_node_local_storage", .takes = flag, .ignored = "out_dir says where checkpoints are"},
       {.key = "checkpoint.parallel_write.pipeline_stage", .takes = flag, .ignored = "all ranks always write at once"},
       {.key = "checkpoint.*", .ignored = "checkpoints are set by save.*"},
+      {.key = "flops_profiler.enabled", .takes = flag, .becomes = "profile: rates of all operations", .by = measure},
       {.key = "flops_profiler.*", .ignored = kTimes},
+      {.key = "comms_logger.enabled", .takes = flag, .becomes = "profile: communication on every rank", .by = measure},
       {.key = "comms_logger.*", .ignored = "trireme explain mesh says what ranks send; profile.schedule measures it"},
-      {.key = "tensorboard.enabled", .takes = flag, .setting = "train.tensorboard"},
+      {.key = "tensorboard.enabled", .takes = flag, .becomes = "train.loggers: tensorboard", .by = loggers},
+      {.key = "csv_monitor.enabled", .takes = flag, .becomes = "train.loggers: csv", .by = loggers},
       {.key = "tensorboard.*", .ignored = "events lie in out_dir/tensorboard"},
       {.key = "wandb.*", .ignored = kMetrics},
       {.key = "csv_monitor.*", .ignored = kMetrics},

@@ -17,11 +17,6 @@ using config::Given;
 // torch.optim.AdamW, litgpt.data.Alpaca
 void last_part(Given& given) { given.text.erase(0, given.text.rfind('.') + 1); }
 
-void profile(Reading& r, const Given& entry) {
-  if (!r.flag(entry.key)) return r.ignore(entry, "it is off");
-  r.set("profile.schedule", r.known("out_dir").value_or("out") + "/profile.json", entry);
-}
-
 void strategy(Reading& r, const Given& entry) {
   const std::string name = lower(entry.text);
   const bool hybrid = name == "hybrid_shard" || name == "_hybrid_shard_zero2";
@@ -107,8 +102,8 @@ const Dialect& litgpt() {
                 {.key = "optimizer.fused", .takes = flag, .ignored = "optimizers are always fused here"},
                 {.key = "logger_name",
                  .takes = text,
-                 .becomes = "train.tensorboard, if it is tensorboard",
-                 .by = events_for_tensorboard},
+                 .becomes = "train.loggers, if it names tensorboard or csv",
+                 .by = loggers_named},
                 {.key = "log.*", .ignored = kMetrics},
                 {.key = "access_token", .takes = text, .ignored = kDownload},
                 {.key = "quantize", .takes = text, .setting = "quantize"},
@@ -128,10 +123,7 @@ const Dialect& litgpt() {
                 {.key = "compiler", .takes = text, .ignored = kCompiled},
                 {.key = "executors", .ignored = kCompiled},
                 {.key = "jit", .takes = flag, .ignored = kCompiled},
-                {.key = "profile",
-                 .takes = flag,
-                 .becomes = "profile.schedule: profile.json in out_dir",
-                 .by = profile},
+                {.key = "profile", .takes = flag, .setting = "profile"},
                 {.key = "sharding_strategy",
                  .takes = text,
                  .becomes = "strategy: ZERO3 full_shard, ZERO2 shard_grad_op, HYBRID_SHARD on several machines",

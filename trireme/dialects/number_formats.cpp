@@ -23,10 +23,14 @@ std::string_view mixed_format(std::string_view dtype) {
   return word == "fp32" ? "32-true" : word == "bf16" ? "bf16-mixed" : word == "fp16" ? "16-mixed" : "";
 }
 
-void events_for_tensorboard(Reading& r, const Given& entry) {
+void loggers_named(Reading& r, const Given& entry) {
   const std::string names = lower(entry.text);
-  if (names.find("tensorboard") == std::string::npos && names != "all") return r.ignore(entry, kMetrics);
-  r.set("train.tensorboard", "true", entry);
+  std::string ours;
+  for (const char* name : {"tensorboard", "csv"})
+    if (names.find(name) != std::string::npos || (names == "all" && name == std::string_view("tensorboard")))
+      ours += ours.empty() ? std::string("[") + name : std::string(", ") + name;
+  if (ours.empty()) return r.ignore(entry, kMetrics);
+  r.set("train.loggers", ours + "]", entry);
 }
 
 void set_format(Reading& r, const Given& entry) {

@@ -14,8 +14,8 @@ std::string_view dtype_word(std::string_view text);
 /// The format of mixed precision that computes in this dtype: bf16-mixed, 16-mixed, 32-true; empty: none.
 std::string_view mixed_format(std::string_view dtype);
 
-/// Sets train.tensorboard if the entry names it; other loggers are ignored.
-void events_for_tensorboard(Reading& reading, const config::Given& entry);
+/// Sets train.loggers to those of ours that the entry names; others are ignored.
+void loggers_named(Reading& reading, const config::Given& entry);
 
 /// Sets `precision` from the name of a dtype, or from "no" and "false", which are fp32; refuses others.
 void set_format(Reading& reading, const config::Given& entry);

@@ -22,6 +22,7 @@
 
 #include "trireme/base/cgroup.h"
 #include "trireme/base/files.h"
+#include "trireme/base/processor.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/version.h"
@@ -45,7 +46,7 @@ void gather_system(Facts& facts) {
     facts.machine = facts.host;
   }
   if (const char* id = std::getenv("TRIREME_HOST_ID")) facts.host_id = id;
-  facts.processor = bench::processor_name();
+  facts.processor = base::processor_name();
   facts.cores = bench::machine_cores();
   facts.usable_cores = bench::usable_cores();
   facts.numa_nodes = launch::num_numa_nodes();

@@ -8,84 +8,50 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "trireme/doctor/facts.h"
+#include "trireme/machine/nvml.h"
 
 namespace trireme::doctor {
 namespace {
 
 namespace fs = std::filesystem;
-using Device = void*;
+using machine::Nvml;
 
-// As nvml.h declares them; 0 is success.
-struct Memory {
-  unsigned long long total, free, used;
-};
+std::string pcie(const Nvml& nvml, Nvml::Device device, const char* which) {
+  unsigned generation = 0, width = 0;
+  const bool known = nvml.call(fmt::format("nvmlDeviceGet{}PcieLinkGeneration", which).c_str(), device, &generation) &&
+                     nvml.call(fmt::format("nvmlDeviceGet{}PcieLinkWidth", which).c_str(), device, &width);
+  return known ? fmt::format("{}.0 x{}", generation, width) : "";
+}
 
-class Nvml {
- public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    ready_ = library_ != nullptr && call<>("nvmlInit_v2");
+Gpu gpu_of(const Nvml& nvml, Nvml::Device device) {
+  constexpr unsigned kMostLinks = 18;
+  Gpu gpu;
+  char name[96] = "";
+  if (nvml.call("nvmlDeviceGetName", device, name, unsigned{sizeof name})) gpu.name = name;
+  Nvml::Memory memory{};
+  if (nvml.call("nvmlDeviceGetMemoryInfo", device, &memory)) gpu.memory_bytes = static_cast<int64_t>(memory.total);
+  for (unsigned link = 0; link < kMostLinks; ++link) {
+    int is_up = 0;
+    gpu.nvlinks += nvml.call("nvmlDeviceGetNvLinkState", device, link, &is_up) && is_up == 1;
   }
-  ~Nvml() {
-    if (ready_) call<>("nvmlShutdown");
-    if (library_ != nullptr) dlclose(library_);
+  gpu.pcie = pcie(nvml, device, "Curr");
+  gpu.pcie_at_most = pcie(nvml, device, "Max");
+  return gpu;
+}
+
+std::vector<Gpu> gpus_of(const Nvml& nvml) {
+  std::vector<Gpu> found;
+  unsigned count = 0;
+  if (!nvml.call("nvmlDeviceGetCount_v2", &count)) return found;
+  for (unsigned i = 0; i < count; ++i) {
+    Nvml::Device device = nullptr;
+    if (nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device)) found.push_back(gpu_of(nvml, device));
   }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  bool ready() const { return ready_; }
-
-  /// False if the library has no such function, or the call fails.
-  template <typename... Arguments>
-  bool call(const char* name, Arguments... arguments) const {
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library_, name));
-    return function != nullptr && function(arguments...) == 0;
-  }
-
-  std::string driver() const {
-    char text[96] = "";
-    return call("nvmlSystemGetDriverVersion", text, unsigned{sizeof text}) ? text : "";
-  }
-
-  std::vector<Gpu> gpus() const {
-    std::vector<Gpu> found;
-    unsigned count = 0;
-    if (!call("nvmlDeviceGetCount_v2", &count)) return found;
-    for (unsigned i = 0; i < count; ++i) {
-      Device device = nullptr;
-      if (call("nvmlDeviceGetHandleByIndex_v2", i, &device)) found.push_back(gpu(device));
-    }
-    return found;
-  }
-
- private:
-  Gpu gpu(Device device) const {
-    constexpr unsigned kMostLinks = 18;
-    Gpu gpu;
-    char name[96] = "";
-    if (call("nvmlDeviceGetName", device, name, unsigned{sizeof name})) gpu.name = name;
-    Memory memory{};
-    if (call("nvmlDeviceGetMemoryInfo", device, &memory)) gpu.memory_bytes = static_cast<int64_t>(memory.total);
-    for (unsigned link = 0; link < kMostLinks; ++link) {
-      int is_up = 0;
-      gpu.nvlinks += call("nvmlDeviceGetNvLinkState", device, link, &is_up) && is_up == 1;
-    }
-    gpu.pcie = pcie(device, "Curr");
-    gpu.pcie_at_most = pcie(device, "Max");
-    return gpu;
-  }
-
-  std::string pcie(Device device, const char* which) const {
-    unsigned generation = 0, width = 0;
-    const bool known = call(fmt::format("nvmlDeviceGet{}PcieLinkGeneration", which).c_str(), device, &generation) &&
-                       call(fmt::format("nvmlDeviceGet{}PcieLinkWidth", which).c_str(), device, &width);
-    return known ? fmt::format("{}.0 x{}", generation, width) : "";
-  }
-
-  void* library_;
-  bool ready_ = false;
-};
+  return found;
+}
 
 std::string first_line_after(const fs::path& path, const std::string& label) {
   std::ifstream file(path);
@@ -144,7 +110,7 @@ void gather_gpus(Facts& facts) {
   const Nvml nvml;
   if (nvml.ready()) {
     facts.driver = nvml.driver();
-    facts.gpus = nvml.gpus();
+    facts.gpus = gpus_of(nvml);
   } else {
     gather_by_proc(facts);
   }

@@ -33,7 +33,15 @@ config::Section section(ProfileSettings& s) {
   return {
       .name = "profile",
       .title = "measuring",
+      .own_leaf = "measure",
       .rows = {
+          {"profile", &s.measure,
+           "measure profile.steps steps on every rank, after three that warm up: what takes time, and what to change"},
+          {"profile.steps", &s.steps, "steps that are measured", {.unit = "steps", .at_least = 1}},
+          {"profile.price",
+           &s.price,
+           "of a rank and hour, for the cost of a million tokens",
+           {.above = 0, .absent = "null", .when_absent = "costs are not told", .example = "2.5"}},
           {"profile.schedule", &s.schedule,
            "file for the measured timeline of the third step: a picture for .svg, text for .txt, else a Chrome trace",
            config::Rules{

@@ -1,6 +1,7 @@
 // Settings of the engine: its device, checks of its memory, a measured timeline.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ struct EngineSettings {
 config::Section section(EngineSettings& settings);
 
 struct ProfileSettings {
+  bool measure = false;
+  int64_t steps = 10;
+  std::optional<double> price;
   std::optional<std::string> schedule;
   bool operator==(const ProfileSettings&) const = default;
 };

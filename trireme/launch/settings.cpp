@@ -2,6 +2,12 @@
 
 namespace trireme::launch {
 
+std::span<const config::Choice<Homogeneous>> choices_of(Homogeneous) {
+  static const std::vector<config::Choice<Homogeneous>> kTable = {
+      {Homogeneous::require, "require", {}}, {Homogeneous::warn, "warn", {}}, {Homogeneous::ignore, "ignore", {}}};
+  return kTable;
+}
+
 std::span<const config::Choice<JobKind>> choices_of(JobKind) {
   static const std::vector<config::Choice<JobKind>> kTable = {
       {JobKind::sbatch, "sbatch", {}}, {JobKind::k8s, "k8s", {}}, {JobKind::hostfile, "hostfile", {}}};
@@ -58,6 +64,8 @@ config::Section section(LaunchSettings& s) {
           {"launch.oversubscribe", &s.oversubscribe,
            "start ranks even if the machine has too few cores or too little memory for them (docs/launching.md says "
            "when that is so)"},
+          {"launch.homogeneous", &s.homogeneous,
+           "ranks on different processors, GPUs, drivers or versions: refuse to start, say so, or do not look"},
           {"launch.node_rank",
            &s.node_rank,
            "number of this machine, 0 to num_nodes - 1; every machine starts the same command with its own number",

@@ -16,6 +16,10 @@ namespace trireme::launch {
 enum class JobKind { sbatch, k8s, hostfile };
 std::span<const config::Choice<JobKind>> choices_of(JobKind);
 
+/// What happens if ranks run on different hardware or libraries (train/alike.h).
+enum class Homogeneous { require, warn, ignore };
+std::span<const config::Choice<Homogeneous>> choices_of(Homogeneous);
+
 struct RankSettings {
   std::optional<int64_t> devices;
   int64_t num_nodes = 1;
@@ -27,6 +31,7 @@ struct LaunchSettings {
   std::optional<int64_t> threads_per_rank;
   bool pin = true;
   bool oversubscribe = false;
+  Homogeneous homogeneous = Homogeneous::warn;
   std::optional<int64_t> node_rank;
   std::optional<std::string> master_addr;
   int64_t master_port = 29500;

@@ -96,6 +96,21 @@ std::string to_json(const MetricsRow& row) {
   return object.dump();
 }
 
+std::vector<base::Measured> numbers_of(const MetricsRow& row) {
+  std::vector<base::Measured> numbers = {{"loss", row.loss}};
+  if (row.val_loss) numbers.push_back({"val_loss", *row.val_loss});
+  for (const base::Measured& measured : row.measures) numbers.push_back({measured.name, measured.value});
+  numbers.push_back({"grad_norm", row.grad_norm});
+  numbers.push_back({"lr", row.lr});
+  if (row.loss_scale) numbers.push_back({"loss_scale", *row.loss_scale});
+  numbers.push_back({"tokens", static_cast<double>(row.tokens)});
+  numbers.push_back({"tokens_per_second", row.tokens_per_second});
+  if (row.peak_fraction) numbers.push_back({"peak_fraction", *row.peak_fraction});
+  numbers.push_back({"seconds", row.seconds});
+  numbers.push_back({"rss_bytes", static_cast<double>(row.rss_bytes)});
+  return numbers;
+}
+
 void append(const base::FileDescriptor& file, std::string_view bytes, const std::filesystem::path& path) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());

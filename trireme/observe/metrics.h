@@ -55,6 +55,16 @@ MetricsRow metrics_row(const base::StepEvent& event);
 /// The row as one line of JSON, without line end.
 std::string to_json(const MetricsRow& row);
 
+/// The row's numbers by their names there, without those that say where the run is.
+std::vector<base::Measured> numbers_of(const MetricsRow& row);
+
+/// Where a run's numbers go beside metrics.jsonl. It gets every row that is written there.
+class Logger {
+ public:
+  virtual ~Logger() = default;
+  virtual void append(const MetricsRow& row) = 0;
+};
+
 class MetricsWriter {
  public:
   /// A new run (`resumed_step` 0) begins an empty file. A resumed run keeps the lines up to and including

@@ -54,6 +54,9 @@ std::string format_progress(const base::StepEvent& event, int width) {
   if (event.tokens_per_second > 0) fields.push_back(rate_field(event.tokens_per_second));
   if (event.peak_fraction) fields.push_back(fmt::format("{:.0f} % of peak", *event.peak_fraction * 100));
   if (event.rss_bytes > 0) fields.push_back(base::human_bytes(event.rss_bytes));
+  for (const base::Measured& measured : event.measures)
+    if (measured.name == "gpu_bytes" && measured.value > 0)
+      fields.push_back("GPU " + base::human_bytes(std::llround(measured.value)));
   if (std::isfinite(event.eta_seconds)) fields.push_back("eta " + base::human_duration(event.eta_seconds));
   for (const auto& field : fields) {
     if (width > 0 && line.size() + kGap.size() + field.size() > static_cast<size_t>(width)) break;

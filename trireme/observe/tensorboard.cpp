@@ -64,21 +64,6 @@ double now() { return std::chrono::duration<double>(std::chrono::system_clock::n
 
 }  // namespace
 
-std::vector<Scalar> scalars_of(const MetricsRow& row) {
-  std::vector<Scalar> scalars = {{"loss", row.loss}};
-  if (row.val_loss) scalars.push_back({"val_loss", *row.val_loss});
-  for (const base::Measured& measured : row.measures) scalars.push_back({measured.name, measured.value});
-  scalars.push_back({"grad_norm", row.grad_norm});
-  scalars.push_back({"lr", row.lr});
-  if (row.loss_scale) scalars.push_back({"loss_scale", *row.loss_scale});
-  scalars.push_back({"tokens", static_cast<double>(row.tokens)});
-  scalars.push_back({"tokens_per_second", row.tokens_per_second});
-  if (row.peak_fraction) scalars.push_back({"peak_fraction", *row.peak_fraction});
-  scalars.push_back({"seconds", row.seconds});
-  scalars.push_back({"rss_bytes", static_cast<double>(row.rss_bytes)});
-  return scalars;
-}
-
 std::string events_begin(double wall_time, int64_t first_step) {
   constexpr uint64_t kFileVersion = 3, kSessionLog = 7, kStatus = 1, kStart = 1;
   std::string records = record(event(wall_time, 0, field(kFileVersion, "brain.Event:2")));
@@ -87,13 +72,25 @@ std::string events_begin(double wall_time, int64_t first_step) {
   return records;
 }
 
-std::string event_record(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
+std::string event_record(double wall_time, int64_t step, const std::vector<base::Measured>& scalars) {
   constexpr uint64_t kSummary = 5, kValue = 1, kTag = 1, kSimpleValue = 2;
   std::string values;
-  for (const Scalar& scalar : scalars)
-    values += field(kValue, field(kTag, scalar.tag) + field(kSimpleValue, Wire::four_bytes) +
+  for (const base::Measured& scalar : scalars)
+    values += field(kValue, field(kTag, scalar.name) + field(kSimpleValue, Wire::four_bytes) +
                                 little_endian(std::bit_cast<uint32_t>(static_cast<float>(scalar.value))));
   return record(event(wall_time, step, field(kSummary, values)));
+}
+
+std::string event_text_record(double wall_time, int64_t step, const std::string& tag, const std::string& text) {
+  constexpr uint64_t kSummary = 5, kValue = 1, kTag = 1, kTensor = 8, kMetadata = 9;
+  constexpr uint64_t kPlugin = 1, kPluginName = 1;  // of SummaryMetadata and its PluginData
+  constexpr uint64_t kType = 1, kStringType = 7, kShape = 2, kDimension = 2, kSize = 1, kStrings = 8;  // of a tensor
+  const std::string shape = field(kDimension, field(kSize, Wire::varint) + varint(1));
+  const std::string tensor =
+      field(kType, Wire::varint) + varint(kStringType) + field(kShape, shape) + field(kStrings, text);
+  const std::string value = field(kTag, tag) + field(kTensor, tensor) +
+                            field(kMetadata, field(kPlugin, field(kPluginName, std::string_view("text"))));
+  return record(event(wall_time, step, field(kSummary, field(kValue, value))));
 }
 
 EventWriter::EventWriter(const std::filesystem::path& folder, int64_t resumed_step) {
@@ -111,7 +108,11 @@ EventWriter::EventWriter(const std::filesystem::path& folder, int64_t resumed_st
 }
 
 void EventWriter::append(const MetricsRow& row) {
-  observe::append(file_, event_record(now(), row.step, scalars_of(row)), path_);
+  observe::append(file_, event_record(now(), row.step, numbers_of(row)), path_);
+}
+
+void EventWriter::append_text(int64_t step, const std::string& tag, const std::string& text) {
+  observe::append(file_, event_text_record(now(), step, tag, "```\n" + text + "\n```"), path_);
 }
 
 }  // namespace trireme::observe

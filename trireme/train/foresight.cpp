@@ -11,6 +11,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/observe/memory_usage.h"
+#include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::train {
 namespace {
@@ -18,23 +19,14 @@ namespace {
 constexpr size_t kWarmup = 2, kMostSteps = 1000;
 constexpr double kDisturbed = 0.08;  // third minus first quartile, as a share of the median
 
-struct CauseName {
-  base::Activity activity;
-  const char* key;
-  const char* name;
-};
-constexpr CauseName kCauses[] = {{base::Activity::products, "products", "matrix products"},
-                                 {base::Activity::attention, "attention", "attention"},
-                                 {base::Activity::elementwise, "elementwise", "element-wise"},
-                                 {base::Activity::communication, "communication", "communication"},
-                                 {base::Activity::optimizer, "optimizer", "optimizer and norm"},
-                                 {base::Activity::data, "data", "data"},
-                                 {base::Activity::other, "other", "waits, between actions"}};
-
 double of(const costs::CauseSeconds& causes, base::Activity activity) { return causes[static_cast<size_t>(activity)]; }
 
+const char* hardware_of(const Settings& settings) {
+  return settings.accelerator == engine::Accelerator::cuda ? "this-gpu" : "this";
+}
+
 costs::Machines machines_of(const Session& s) {
-  return {.hardware = costs::read_hardware("this"),
+  return {.hardware = costs::read_hardware(hardware_of(s.settings)),
           .ranks = std::max<int64_t>(1, s.environment.local_world_size),
           .threads = at::get_num_threads()};
 }
@@ -45,43 +37,32 @@ Foresight::Foresight(const Session& session)
     : s_(session), predicted_(costs::predict(session.model, session.engine->plan(), machines_of(session))) {}
 
 void check_foresight(const Settings& settings) {
-  if (!settings.predict) return;
-  if (settings.accelerator == engine::Accelerator::cuda)
-    throw UsageError(
-        "error: predict reads what trireme bench calibrate measured on processors; for GPUs, see trireme plan "
-        "--cluster");
-  costs::read_hardware("this");
+  if (settings.predict) costs::read_hardware(hardware_of(settings));
 }
 
 std::string Foresight::before() const {
   std::string parts;
-  for (const CauseName& c : kCauses)
+  for (const base::ActivityName& c : base::kActivities)
     if (const double share = of(predicted_.causes, c.activity) / predicted_.step; share > 0.01)
       parts += fmt::format("{}{} {:.0f} %", parts.empty() ? "" : ", ", c.name, 100 * share);
   return fmt::format("predict  {:.4g} ms a step, {} tokens/s: {}", 1e3 * predicted_.step,
                      base::human_count(static_cast<int64_t>(double(s_.tokens_per_step()) / predicted_.step)), parts);
 }
 
-void Foresight::note(double seconds, const base::ActivitySeconds& before) {
-  const base::ActivitySeconds now = base::activity_seconds();
-  if (steps_.size() >= kMostSteps) return;
-  Measured step{.step = seconds};
-  for (const engine::ActionTime& t : s_.engine->timeline())
-    step.actions[s_.engine->plan().train().actions[static_cast<size_t>(t.action)].kind] += t.end - t.begin;
-  for (size_t i = 0; i < now.size(); ++i) step.causes[i] = now[i] - before[i];
-  steps_.push_back(step);
+void Foresight::note(const StepTime& step) {
+  if (steps_.size() < kMostSteps) steps_.push_back(step);
 }
 
-std::optional<Foresight::Measured> Foresight::median() const {
+std::optional<StepTime> Foresight::median() const {
   if (steps_.size() <= kWarmup) return std::nullopt;
-  std::vector<Measured> sorted(steps_.begin() + kWarmup, steps_.end());
+  std::vector<StepTime> sorted(steps_.begin() + kWarmup, steps_.end());
   const auto middle = sorted.begin() + std::ssize(sorted) / 2;
-  std::ranges::nth_element(sorted, middle, {}, &Measured::step);
+  std::ranges::nth_element(sorted, middle, {}, &StepTime::seconds);
   return *middle;
 }
 
 std::string Foresight::after() const {
-  const std::optional<Measured> took = median();
+  const std::optional<StepTime> took = median();
   if (!took) return "predict  too few steps to compare with: the first two warm up";
   std::string out = fmt::format("predict  {:<24}{:>12}{:>12}{:>10}\n", "", "predicted", "took", "");
   const auto row = [&](const char* name, double predicted, double measured) {
@@ -89,20 +70,32 @@ std::string Foresight::after() const {
     out += fmt::format("         {:<24}{:>9.2f} ms{:>9.2f} ms", name, 1e3 * predicted, 1e3 * measured);
     out += measured > 0 ? fmt::format("{:>+8.1f} %\n", 100 * (predicted - measured) / measured) : "\n";
   };
-  for (const CauseName& c : kCauses) row(c.name, of(predicted_.causes, c.activity), of(took->causes, c.activity));
-  row("step", predicted_.step, took->step);
+  const bool on_gpu = s_.device.is_cuda();
+  for (const base::ActivityName& c : base::kActivities)
+    if (const double predicted = of(predicted_.causes, c.activity); !on_gpu)
+      row(c.name, predicted, of(took->causes, c.activity));
+    else if (predicted > 0)
+      out += fmt::format("         {:<24}{:>9.2f} ms\n", c.name, 1e3 * predicted);
+  row("step", predicted_.step, took->seconds);
+  if (!on_gpu) {
+    out += "         by kind of action\n";
+    for (const auto& [kind, seconds] : by_kind())
+      row(schedule::name_of(kind), seconds, took->actions.contains(kind) ? took->actions.at(kind) : 0);
+  }
   std::vector<double> seconds;
-  for (size_t i = kWarmup; i < steps_.size(); ++i) seconds.push_back(steps_[i].step);
+  for (size_t i = kWarmup; i < steps_.size(); ++i) seconds.push_back(steps_[i].seconds);
   std::ranges::sort(seconds);
-  const double spread = (seconds[seconds.size() * 3 / 4] - seconds[seconds.size() / 4]) / took->step;
+  const double spread = (seconds[seconds.size() * 3 / 4] - seconds[seconds.size() / 4]) / took->seconds;
   if (spread > kDisturbed)
     out += fmt::format("         the steps themselves varied by {:.0f} %: other work disturbs this machine\n",
                        100 * spread);
   const auto usage = observe::read_memory_usage();
-  out += fmt::format("         {:<24}{:>12}{:>12}  resident, with the program itself", "memory of rank 0",
-                     base::human_bytes(s_.engine->plan().arena.total()),
-                     usage ? base::human_bytes(usage->rss_bytes()) : std::string("unknown"));
-  return out;
+  const std::string held = on_gpu  ? base::human_bytes(ops::cuda_kernels().peak_bytes())
+                           : usage ? base::human_bytes(usage->rss_bytes())
+                                   : "unknown";
+  return out + fmt::format("         {:<24}{:>12}{:>12}  {}", "memory of rank 0",
+                           base::human_bytes(s_.engine->plan().arena.total()), held,
+                           on_gpu ? "held by LibTorch's allocator" : "resident, with the program itself");
 }
 
 std::string Foresight::finish() const {
@@ -110,23 +103,28 @@ std::string Foresight::finish() const {
   return after();
 }
 
-std::string Foresight::json() const {
-  nlohmann::ordered_json predicted, measured;
-  const std::optional<Measured> took = median();
-  predicted["step"] = predicted_.step;
-  if (took) measured["step"] = took->step;
-  for (const CauseName& c : kCauses) {
-    predicted[c.key] = of(predicted_.causes, c.activity);
-    if (took) measured[c.key] = of(took->causes, c.activity);
-  }
-  nlohmann::ordered_json actions;
+std::map<schedule::ActionKind, double> Foresight::by_kind() const {
   const schedule::Schedule& list = predicted_.lists.front();
   const std::vector<schedule::ActionCost>& costs = predicted_.costs.at(&list);
-  std::map<schedule::ActionKind, double> by_kind;
-  for (size_t i = 0; i < costs.size(); ++i) by_kind[list.actions[i].kind] += costs[i].compute;
-  for (const auto& [kind, seconds] : by_kind) {
+  std::map<schedule::ActionKind, double> seconds;
+  for (size_t i = 0; i < costs.size(); ++i) seconds[list.actions[i].kind] += costs[i].compute;
+  return seconds;
+}
+
+std::string Foresight::json() const {
+  nlohmann::ordered_json predicted, measured;
+  const std::optional<StepTime> took = median();
+  predicted["step"] = predicted_.step;
+  if (took) measured["step"] = took->seconds;
+  for (const base::ActivityName& c : base::kActivities) {
+    predicted[c.key] = of(predicted_.causes, c.activity);
+    if (took && !s_.device.is_cuda()) measured[c.key] = of(took->causes, c.activity);
+  }
+  nlohmann::ordered_json actions;
+  for (const auto& [kind, seconds] : by_kind()) {
     actions[schedule::name_of(kind)]["predicted"] = seconds;
-    if (took) actions[schedule::name_of(kind)]["measured"] = took->actions.contains(kind) ? took->actions.at(kind) : 0;
+    if (took && !s_.device.is_cuda())
+      actions[schedule::name_of(kind)]["measured"] = took->actions.contains(kind) ? took->actions.at(kind) : 0;
   }
   const nlohmann::ordered_json all = {{"predicted_seconds", predicted},
                                       {"measured_seconds", measured},

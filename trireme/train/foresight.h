@@ -7,10 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/meter.h"
-#include "trireme/base/stopwatch.h"
 #include "trireme/costs/step_costs.h"
-#include "trireme/train/session.h"
+#include "trireme/train/step_watch.h"
 
 namespace trireme::train {
 
@@ -23,17 +21,10 @@ class Foresight {
   /// "predict  812 ms a step, ..." and where the time goes.
   std::string before() const;
 
-  /// Calls take(), a step on this thread, and notes what it took.
-  template <class Take>
-  auto watch(const Take& take) {
-    const base::ActivitySeconds before = base::activity_seconds();
-    const base::Stopwatch watch;
-    auto result = take();
-    note(watch.seconds(), before);
-    return result;
-  }
+  /// Takes in what a step took.
+  void note(const StepTime& step);
 
-  /// A table of both, cause by cause, and of memory; before the third step only that there is none.
+  /// A table of both, by cause and by kind of action, and of memory; before the third step only that there is none.
   std::string after() const;
   /// The same as JSON: predicted_seconds, measured_seconds, actions (both, by kind of action), planned_bytes.
   std::string json() const;
@@ -41,21 +32,17 @@ class Foresight {
   std::string finish() const;
 
  private:
-  struct Measured {
-    double step = 0;
-    costs::CauseSeconds causes{};
-    std::map<schedule::ActionKind, double> actions;  ///< of the first rank's own thread, all of a kind
-  };
   /// The step with the median time, of the first thousand without the first two; its causes add up to it.
-  std::optional<Measured> median() const;
-  void note(double seconds, const base::ActivitySeconds& before);
+  std::optional<StepTime> median() const;
+  /// Predicted seconds of the first rank's own work in all actions of a kind.
+  std::map<schedule::ActionKind, double> by_kind() const;
 
   const Session& s_;
   costs::Prediction predicted_;
-  std::vector<Measured> steps_;
+  std::vector<StepTime> steps_;
 };
 
-/// Errors    UsageError: a run with settings.predict on GPUs, or on a machine without a hardware file
+/// Errors    UsageError: a run with settings.predict on a machine without a hardware file for its processors or its GPU
 void check_foresight(const Settings& settings);
 
 }  // namespace trireme::train

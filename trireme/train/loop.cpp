@@ -25,7 +25,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr int64_t kProfiledStep = 3;  // counted from this start; the steps before it warm up
+constexpr int64_t kDrawnStep = 3;  // counted from this start; the steps before it warm up
 
 // Thrown on all ranks, before the first step.
 struct StoppedBeforeTheFirstStep {};
@@ -49,8 +49,7 @@ class Loop {
     launch::report_begun();
     while (!is_complete() && !stopping_.stops()) train_one();
     if (stopping_.stops() && state_.step == first_step_) throw StoppedBeforeTheFirstStep();
-    // A request during or after the last step has nothing left to stop.
-    const bool stops_early = stopping_.stops() && !is_complete();
+    const bool stops_early = stopping_.stops() && !is_complete();  // after the last step there is nothing left to stop
     finish(stops_early);
     return stops_early ? launch::kStoppedEarly : 0;
   } catch (const StoppedBeforeTheFirstStep&) {
@@ -82,7 +81,7 @@ class Loop {
     first_step_ = state_.step;
     safe_point_();
     go_on_unless_stopped();
-    observers_ = std::make_unique<Observers>(*s_, state_.step);
+    observers_ = std::make_unique<Observers>(*s_, *pace_, has_held_out() ? evaluation_interval_ : 0, state_.step);
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { say(line); });
   }
 
@@ -104,19 +103,20 @@ class Loop {
   void train_one() {
     const base::Stopwatch watch;
     const int64_t step = state_.step + 1;
-    const bool is_profiled = c_.profile.schedule && step == first_step_ + kProfiledStep;
+    const bool is_drawn = c_.profile.schedule && step == first_step_ + kDrawnStep;
     task_->prepare(step, safe_point_);
     if (stopping_.stops()) return;
     const engine::StepResult result =
         take_step(*s_, *task_, step,
-                  {.begins_together = is_profiled,
+                  {.begins_together = is_drawn || (s_->profile && s_->profile->is_last(step)),
                    .give_up = [&] { return must_give_up(watch.seconds()); },
                    .commit = [this](bool gave_up) { return stopping_.commit(gave_up, saver_->busy()); }});
     if (step == first_step_ + 1) s_->phases.end("first step");
     if (saver_->under_way() && !stopping_.any_is_busy()) saver_->advance();
     if (!result.committed)
       return say(fmt::format("step {} is given up: it would not have ended within launch.grace", step));
-    if (is_profiled) write_profile(*s_), say(fmt::format("profile  step {} in {}", step, *c_.profile.schedule));
+    if (is_drawn)
+      write_timeline(*s_, *c_.profile.schedule), say(fmt::format("profile  step {} in {}", step, *c_.profile.schedule));
     judge(step, result);
     state_.step = step;
     state_.tokens += tokens_of_step(*s_, *task_, step);
@@ -126,6 +126,7 @@ class Loop {
     if (step == first_step_ + 1) say(s_->phases.text());
     if (!is_complete() && c_.train.save_interval.value_or(0) > 0 && step % *c_.train.save_interval == 0)
       observers_->phase("save", [this] { return saver_->save(state_), safe_point_(); });
+    observers_->end_step(step);
   }
 
   // All ranks have the same loss, so they all decide alike.
@@ -154,17 +155,16 @@ class Loop {
     task_->add_measures(event, evaluates);
     observers_->step(event);
     if (evaluates && !stopping_.stops())
-      say(observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
+      observers_->sample(state_.step, observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
   }
 
   // Whether this step and a save of it would take longer than the time left; an unknown time counts as 0.
   bool must_give_up(double elapsed) const {
-    if (!stopping_.is_requested()) return false;
-    return stopping_.seconds_left() < std::max(0.0, pace_->seconds_a_step() - elapsed) + saver_->expected_seconds();
+    return stopping_.is_requested() &&
+           stopping_.seconds_left() < std::max(0.0, pace_->seconds_a_step() - elapsed) + saver_->expected_seconds();
   }
 
   bool is_complete() const { return (last_ > 0 && state_.step >= last_) || stopping_.time_is_up(); }  // on all ranks
-
   bool has_held_out() const { return task_->held_out_samples() > 0; }
 
   void finish(bool stops_early) {

@@ -54,7 +54,8 @@ std::vector<base::Measured> measures_of(const model::Model& model, double loss, 
 
 void add_measures(base::StepEvent& event, const model::Model& model, std::span<const double> measures,
                   std::span<const double> held_out) {
-  event.measures = measures_of(model, event.loss, measures);
+  for (base::Measured& measured : measures_of(model, event.loss, measures))
+    event.measures.push_back(std::move(measured));
   if (!event.val_loss) return;
   for (base::Measured& measured : measures_of(model, *event.val_loss, held_out, "val_"))
     event.measures.push_back(std::move(measured));

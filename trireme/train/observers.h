@@ -3,18 +3,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/files.h"
 #include "trireme/base/stopwatch.h"
+#include "trireme/observe/loggers.h"
 #include "trireme/observe/metrics.h"
 #include "trireme/observe/progress_line.h"
 #include "trireme/observe/tensorboard.h"
+#include "trireme/settings/parse.h"
+#include "trireme/train/alike.h"
+#include "trireme/train/epoch_loss.h"
 #include "trireme/train/foresight.h"
 #include "trireme/train/out_dir.h"
+#include "trireme/train/pace.h"
+#include "trireme/train/profile.h"
 #include "trireme/train/session.h"
+#include "trireme/train/slow_rank.h"
 
 namespace trireme::train {
 
@@ -22,32 +32,65 @@ class Observers {
  public:
   Observers(const Observers&) = delete;
   Observers& operator=(const Observers&) = delete;
-  Observers(const Session& s, int64_t resumed_step)
-      : on_error_(s.settings.save.on_error), recorder_(s.ranks.meeting.recorder), foresight_(s.foresight) {
+  /// Every rank must call. An evaluation_interval of 0: none.
+  Observers(Session& s, const Pace& pace, int64_t evaluation_interval, int64_t resumed_step)
+      : on_error_(s.settings.save.on_error), recorder_(s.ranks.meeting.recorder), foresight_(s.foresight), slow_(s) {
+    if (s.settings.profile.measure)
+      s.profile = profile_ = std::make_shared<Profile>(s, pace.peak_flops(), evaluation_interval);
+    const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;
     std::filesystem::create_directories(s.settings.out_dir);
     observe::ProgressLineOptions options = observe::progress_options_for(stdout);
     options.log_interval = s.settings.train.log_interval;
     line_ = std::make_unique<observe::ProgressLine>(options);
+    say(unlike);
     const std::filesystem::path out_dir = s.settings.out_dir;
-    std::function<void(const observe::MetricsRow&)> and_then;
-    if (s.settings.train.tensorboard) {
-      events_ = std::make_unique<observe::EventWriter>(out_dir / kEventsFolder, resumed_step);
-      and_then = [this](const observe::MetricsRow& row) { events_->append(row); };
+    const TrainSettings& t = s.settings.train;
+    const auto wants = [&](std::string_view name) {
+      return t.loggers && std::ranges::find(*t.loggers, name) != t.loggers->end();
+    };
+    if (wants("tensorboard")) {
+      auto events = std::make_unique<observe::EventWriter>(out_dir / kEventsFolder, resumed_step);
+      events->append_text(resumed_step, "settings", to_yaml(s.settings));
+      events_ = events.get();
+      loggers_.push_back(std::move(events));
     }
-    metrics_ = std::make_unique<observe::MetricsSink>(out_dir / "metrics.jsonl", resumed_step,
-                                                      s.settings.train.log_interval, std::move(and_then));
+    if (wants("csv")) loggers_.push_back(std::make_unique<observe::CsvLogger>(out_dir / kCsvFile, resumed_step));
+    if (t.logger_command)
+      loggers_.push_back(
+          std::make_unique<observe::CommandLogger>(*t.logger_command, [this](const std::string& line) { say(line); }));
+    if (t.prometheus_port)
+      loggers_.push_back(
+          std::make_unique<observe::PrometheusServer>(t.prometheus_address, static_cast<uint16_t>(*t.prometheus_port)));
+    metrics_ = std::make_unique<observe::MetricsSink>(out_dir / "metrics.jsonl", resumed_step, t.log_interval,
+                                                      [this](const observe::MetricsRow& row) {
+                                                        for (const auto& logger : loggers_) logger->append(row);
+                                                      });
   }
   /// "": says nothing.
   void say(const std::string& line) {
     if (line_ && !line.empty()) line_->say(line);
   }
-  void step(const base::StepEvent& event) {
+  void step(base::StepEvent event) {
     if (!line_) return;
+    const std::string epoch = epoch_loss_.note(event);
     line_->step(event);
     record(event);
+    say(epoch);
   }
+  /// Text that the model has written. "": nothing.
+  void sample(int64_t step, const std::string& text) {
+    say(text);
+    if (events_ != nullptr && !text.empty()) guarded(step, [&] { events_->append_text(step, "sample", text); });
+  }
+  /// After everything that follows a step. Every rank must call.
+  void end_step(int64_t step) {
+    if (profile_) say(profile_->end_step(step));
+    say(slow_.after_step());
+  }
+  /// Every rank must call.
   void finish() {
+    if (profile_) say(profile_->finish());
     if (foresight_) say(foresight_->finish());
     if (line_) line_->finish();
   }
@@ -60,24 +103,36 @@ class Observers {
     recorder_->set_phase(name);
     auto result = work();
     recorder_->set_phase("");
+    if (profile_) profile_->phase(name, watch.seconds());
     if (line_) line_->phase({.kind = base::PhaseEvent::Kind::end, .name = name, .seconds = watch.seconds()});
     return result;
   }
 
  private:
-  void record(const base::StepEvent& event) try {
-    if (metrics_) metrics_->step(event);
+  void record(const base::StepEvent& event) {
+    if (metrics_) guarded(event.step, [&] { metrics_->step(event); });
+  }
+
+  /// Files that cannot be written stop the run, or from now on nothing is written to them.
+  template <typename Work>
+  void guarded(int64_t step, const Work& work) try {
+    work();
   } catch (const base::FileError& error) {
     if (on_error_ == checkpoint::OnSaveError::stop) throw;
     metrics_.reset();
-    say(fmt::format("warn     metrics.jsonl ends at step {}: {}", event.step - 1, error.what()));
+    events_ = nullptr;
+    say(fmt::format("warn     metrics.jsonl ends at step {}: {}", step - 1, error.what()));
   }
 
   checkpoint::OnSaveError on_error_;
   std::shared_ptr<comm::FlightRecorder> recorder_;
   std::shared_ptr<Foresight> foresight_;
+  std::shared_ptr<Profile> profile_;
+  SlowRankWatch slow_;
+  EpochLoss epoch_loss_;
   std::unique_ptr<observe::ProgressLine> line_;
-  std::unique_ptr<observe::EventWriter> events_;
+  std::vector<std::unique_ptr<observe::Logger>> loggers_;
+  observe::EventWriter* events_ = nullptr;  ///< one of them
   std::unique_ptr<observe::MetricsSink> metrics_;
 };
 

@@ -25,7 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRunFile = "run.json";
-constexpr std::array<std::string_view, 3> kFiles = {"metrics.jsonl", "loss.svg", kRunFile};
+constexpr std::array<std::string_view, 8> kFiles = {"metrics.jsonl",      kCsvFile,      "loss.svg",
+                                                    "prediction.json",    "profile.txt", "profile.json",
+                                                    "profile.trace.json", kRunFile};
 
 // What each rank writes: folder and ending.
 constexpr std::pair<std::string_view, std::string_view> kRankFiles[] = {

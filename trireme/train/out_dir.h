@@ -16,6 +16,7 @@ namespace trireme::train {
 
 /// Of TensorBoard's events, inside out_dir.
 inline constexpr const char* kEventsFolder = "tensorboard";
+inline constexpr const char* kCsvFile = "metrics.csv";
 
 /// Whether a run has left anything in `out_dir`. Commands that only measure keep their records elsewhere.
 bool holds_a_run(const std::filesystem::path& out_dir);

@@ -9,6 +9,7 @@
 
 #include "trireme/base/stopwatch.h"
 #include "trireme/machine/limits.h"
+#include "trireme/machine/nvml.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -58,7 +59,9 @@ double measure_peak_flops(at::ScalarType dtype, comm::Communicator& world, at::D
 Pace::Pace(Session& session)
     : s_(session),
       peak_flops_(measure_peak_flops(session.precision.compute, session.world(), session.device)),
-      flops_per_token_(session.flops_per_token()) {}
+      flops_per_token_(session.flops_per_token()) {
+  if (session.device.is_cuda() && session.is_first_rank()) gpu_ = ops::cuda_kernels().device_bus_id();
+}
 
 void Pace::took(double seconds, int64_t tokens, base::StepEvent& event) {
   if (s_.loss_scale) event.loss_scale = s_.loss_scale->scale(), event.skipped = s_.loss_scale->skipped();
@@ -72,6 +75,13 @@ void Pace::took(double seconds, int64_t tokens, base::StepEvent& event) {
   if (event.step % 16 == 1 || rss_bytes_ == 0)
     if (const auto usage = observe::read_memory_usage()) rss_bytes_ = usage->rss_bytes();
   event.rss_bytes = rss_bytes_;
+  if (gpu_.empty()) return;
+  if (const auto gpu = machine::read_gpu(gpu_)) {
+    event.measures.push_back({"gpu_bytes", double(gpu->memory_used)});
+    event.measures.push_back({"gpu_watts", gpu->watts});
+    event.measures.push_back({"gpu_megahertz", double(gpu->megahertz)});
+    event.measures.push_back({"gpu_celsius", double(gpu->celsius)});
+  }
 }
 
 std::string Pace::peak_line() const {

@@ -27,9 +27,11 @@ class Pace {
   /// Measures the peak. Every rank must call.
   explicit Pace(Session& session);
 
-  /// Call it after a step: fills in times, rates, rank 0's memory and the loss scale. `event` already has step and
-  /// max_steps.
+  /// Call it after a step: fills in times, rates, rank 0's memory, its GPU's measures and the loss scale. `event`
+  /// already has step and max_steps.
   void took(double seconds, int64_t tokens, base::StepEvent& event);
+
+  double peak_flops() const { return peak_flops_; }  ///< of all ranks
 
   /// Smoothed; 0 until a step has ended.
   double seconds_a_step() const { return smoothed_seconds_; }
@@ -42,6 +44,7 @@ class Pace {
   double peak_flops_, flops_per_token_;
   double smoothed_seconds_ = 0, smoothed_tokens_ = 0;
   int64_t rss_bytes_ = 0;
+  std::string gpu_;  ///< the first rank's, as its driver names it; empty without one
 };
 
 }  // namespace trireme::train

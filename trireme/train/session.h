@@ -15,10 +15,12 @@
 #include "trireme/settings/settings.h"
 #include "trireme/train/ranks.h"
 #include "trireme/train/start_phases.h"
+#include "trireme/train/step_time.h"
 
 namespace trireme::train {
 
 class Foresight;  // foresight.h
+class Profile;  // profile.h
 
 struct Session {
   StartPhases phases;  ///< up to the first step
@@ -30,6 +32,8 @@ struct Session {
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
   std::shared_ptr<Foresight> foresight;  ///< on the first rank of a run with settings.predict; else null
+  std::shared_ptr<Profile> profile;  ///< of a run with settings.profile.measure; else null
+  StepTime last_step;
   std::optional<optim::LossScale> loss_scale;  ///< present: the loss is scaled
   std::optional<observe::MemoryUsage> program;  ///< rank 0's memory before the arena was allocated
 

@@ -57,7 +57,10 @@ struct TrainSettings {
   std::optional<double> max_norm = 1.0;
   std::optional<int64_t> save_interval = 1000;
   int64_t log_interval = 1;
-  bool tensorboard = false;
+  std::optional<std::vector<std::string>> loggers;
+  std::optional<std::vector<std::string>> logger_command;
+  std::optional<int64_t> prometheus_port;
+  std::string prometheus_address = "127.0.0.1";
   bool operator==(const TrainSettings&) const = default;
 };
 config::Section section(TrainSettings& settings);

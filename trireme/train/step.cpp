@@ -2,12 +2,13 @@
 
 #include <ATen/ATen.h>
 
-#include <filesystem>
 #include <numeric>
 
 #include "trireme/base/files.h"
 #include "trireme/schedule/render_timeline.h"
 #include "trireme/train/foresight.h"
+#include "trireme/train/profile.h"
+#include "trireme/train/step_watch.h"
 
 namespace trireme::train {
 
@@ -36,13 +37,17 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
       .give_up = options.give_up,
       .commit = options.commit};
   if (options.begins_together) s.world().barrier()->wait();
-  const auto run = [&] { return s.engine->train_step(inputs); };
-  const engine::StepResult result = s.foresight ? s.foresight->watch(run) : run();
+  if (s.profile) s.profile->begin_step(step);
+  const StepWatch watch(s);
+  const engine::StepResult result = s.engine->train_step(inputs);
+  s.last_step = watch.read();
+  if (s.foresight) s.foresight->note(s.last_step);
+  if (s.profile) s.profile->note(s.last_step);
   if (s.loss_scale && result.committed) s.loss_scale->update(result.overflowed);
   return result;
 }
 
-void write_profile(Session& s) {
+void write_timeline(Session& s, const std::filesystem::path& path) {
   const plan::StepPlan& plan = s.engine->plan();
   const int ranks = plan.request.mesh.world_size();
   const auto lists = plan::stage_lists(s.model, plan, schedule::List::train);
@@ -69,7 +74,6 @@ void write_profile(Session& s) {
                                                             plan::rank_groups(who).stages);
     for (schedule::Row& row : one.rows) timeline.rows.push_back(std::move(row));
   }
-  const std::filesystem::path path = *s.settings.profile.schedule;
   const std::string extension = path.extension().string();
   base::write_file_atomic(path, extension == ".svg"   ? schedule::render_timeline_svg(timeline)
                                 : extension == ".txt" ? schedule::render_timeline_text(timeline, {})

@@ -12,6 +12,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "trireme/base/shared_library.h"
 #include "trireme/ops/attention/kernels.h"
@@ -114,6 +116,13 @@ struct Kernels {
   // cuda/library.cpp
   virtual void synchronize() const;  ///< waits for all launched work of the device; throws Error if some failed
   virtual int64_t peak_bytes() const;  ///< most that LibTorch's caching allocator has held of the current device
+  virtual std::string device_name() const;  ///< "NVIDIA H100 80GB HBM3"
+  virtual std::string device_bus_id() const;  ///< "0000:1B:00.0"
+  virtual int64_t device_bytes() const;  ///< memory of the current device
+  /// Notes when the GPU reaches this place among this thread's launches. The host does not wait.
+  virtual void mark() const;
+  /// Waits, and returns the seconds from each of this thread's marks to the next; forgets them.
+  virtual std::vector<double> seconds_between_marks() const;
 };
 
 }  // namespace cuda

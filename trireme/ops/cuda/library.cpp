@@ -26,6 +26,58 @@ int64_t Kernels::peak_bytes() const {
   return stats.reserved_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
 }
 
+std::string Kernels::device_name() const {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, c10::cuda::current_device()), "reading what the GPU is");
+  return properties.name;
+}
+
+std::string Kernels::device_bus_id() const {
+  std::string id(32, '\0');
+  check(cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()), c10::cuda::current_device()),
+        "reading where the GPU is");
+  return id.c_str();
+}
+
+int64_t Kernels::device_bytes() const {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "reading the GPU's memory");
+  return static_cast<int64_t>(total);
+}
+
+namespace {
+
+/// Events of this thread, which serve again.
+struct Marks {
+  std::vector<cudaEvent_t> events;
+  size_t used = 0;
+};
+Marks& marks() {
+  thread_local Marks marks;
+  return marks;
+}
+
+}  // namespace
+
+void Kernels::mark() const {
+  Marks& m = marks();
+  if (m.used == m.events.size()) check(cudaEventCreate(&m.events.emplace_back()), "an event");
+  check(cudaEventRecord(m.events[m.used++], current_stream()), "an event");
+}
+
+std::vector<double> Kernels::seconds_between_marks() const {
+  Marks& m = marks();
+  std::vector<double> seconds;
+  if (m.used > 0) check(cudaEventSynchronize(m.events[m.used - 1]), "work between marks");
+  for (size_t i = 1; i < m.used; ++i) {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, m.events[i - 1], m.events[i]), "an event");
+    seconds.push_back(1e-3 * double(milliseconds));
+  }
+  m.used = 0;
+  return seconds;
+}
+
 cudaStream_t current_stream() { return c10::cuda::getCurrentCUDAStream(); }
 
 void check_launch(const char* what) { check(cudaGetLastError(), what); }

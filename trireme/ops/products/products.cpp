@@ -63,6 +63,10 @@ const char* layout_name(const at::Tensor& a, const at::Tensor& b) {
   return is_transposed(a) ? "product_tn" : is_transposed(b) ? "product_nt" : "product_nn";
 }
 
+const char* onto_name(const at::Tensor& a, const at::Tensor& b) {
+  return is_transposed(a) ? "product_tn_onto" : is_transposed(b) ? "product_nt_onto" : "product_nn_onto";
+}
+
 /// Matrix units are several times as fast as the registers' multiply-adds, and LibTorch drives them.
 bool has_matrix_units(at::ScalarType dtype) { return dtype == at::kBFloat16 && base::processor().amx_bf16; }
 
@@ -121,8 +125,13 @@ void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, boo
 void multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend) {
   check(c, a, b, false);
   check_tensor("multiply_onto", "addend", addend, c.sizes(), c.scalar_type());
+  const Announced announced([&] {
+    Operation operation = product_operation(onto_name(a, b), c, a, b.size(1));
+    operation.bytes += bytes_of({&addend});
+    return operation;
+  });
+  if (announced.skipped()) return;
   if (c.is_cuda()) {
-    const Announced announced([&] { return product_operation(layout_name(a, b), c, a, b.size(1)); });
     const base::Metered metered(base::Activity::products);
     if (cuda_kernels().multiply_onto(c, a, b, addend)) return;
   }

@@ -1,0 +1,105 @@
+#include "trireme/base/child_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "trireme/base/error.h"
+
+namespace trireme::base {
+namespace {
+
+struct Becoming {
+  const char* file;
+  char** arguments;
+  int input, output;  ///< output -1: this process's
+  rlim_t memory;
+  pid_t parent;
+};
+
+// Runs in the child, between fork and exec: only calls that are safe there.
+[[noreturn]] void become(const Becoming& b) {
+  constexpr int kExitCode = ChildProcess::kCannotStart >> 8;
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != b.parent) _exit(kExitCode);  // it died before the line above took effect
+  dup2(b.input, 0);
+  if (b.output >= 0) dup2(b.output, 1);
+  if (b.memory > 0) {
+    const rlimit limit{b.memory, b.memory};
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
+  for (const int number : {SIGTERM, SIGINT, SIGPIPE, SIGUSR1, SIGTTOU, SIGXFSZ}) signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execv(b.file, b.arguments);
+  _exit(kExitCode);
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const Options& options) {
+  int input[2], output[2] = {-1, -1};
+  // A socket, because writing to a program that has gone would send this process a signal otherwise.
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, input) != 0)
+    throw Error("cannot be started: no descriptor is left");
+  input_ = FileDescriptor(input[0]);
+  const FileDescriptor its_input(input[1]);
+  fcntl(input_.get(), F_SETFL, O_NONBLOCK);
+  if (options.is_read && pipe2(output, O_CLOEXEC) != 0) throw Error("cannot be started: no descriptor is left");
+  const FileDescriptor its_output(output[1]);
+  if (options.is_read) {
+    output_ = FileDescriptor(output[0]);
+    fcntl(output_.get(), F_SETFL, O_NONBLOCK);
+  }
+  std::vector<char*> arguments;
+  for (const std::string& word : options.words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const Becoming becoming{.file = options.file.c_str(),
+                          .arguments = arguments.data(),
+                          .input = its_input.get(),
+                          .output = its_output.get(),
+                          .memory = static_cast<rlim_t>(options.memory_limit),
+                          .parent = getpid()};
+  pid_ = fork();
+  if (pid_ == 0) become(becoming);
+  if (pid_ < 0) throw Error(fmt::format("cannot be started: {}", std::strerror(errno)));
+  setpgid(pid_, pid_);  // parent and child both do this; the later call fails harmlessly
+}
+
+bool ChildProcess::has_ended() {
+  if (!ended_ && waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;
+  return ended_;
+}
+
+void ChildProcess::end(std::chrono::milliseconds grace) {
+  constexpr useconds_t kLook = 2000;
+  if (pid_ <= 0) return;
+  // What it has not read yet stays readable for it.
+  shutdown(input_.get(), grace.count() > 0 ? SHUT_WR : SHUT_RDWR);
+  const auto last = std::chrono::steady_clock::now() + grace;
+  while (!has_ended() && std::chrono::steady_clock::now() < last) usleep(kLook);
+  kill(-pid_, SIGKILL);
+  if (!ended_) waitpid(pid_, &status_, 0);
+  pid_ = -1;
+}
+
+std::string text_of_ending(int status) {
+  if (WIFSIGNALED(status))
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  return fmt::format("ended with exit code {}", WEXITSTATUS(status));
+}
+
+}  // namespace trireme::base

@@ -1,0 +1,52 @@
+// A program of the user that this process starts, writes to, and may read from.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/files.h"
+
+namespace trireme::base {
+
+/// The program leads a process group of its own. The group is killed by end(), and with the thread that started it.
+class ChildProcess {
+ public:
+  struct Options {
+    std::string file;  ///< path of the program
+    std::vector<std::string> words;  ///< its arguments, the first one its name
+    int64_t memory_limit = 0;  ///< bytes of its address space; 0: none
+    bool is_read = false;  ///< output() is its standard output; otherwise it writes to this process's
+  };
+  /// Status of waitpid() if the file could not be run.
+  static constexpr int kCannotStart = 127 << 8;
+
+  /// Errors    Error: no descriptor or no process is left
+  explicit ChildProcess(const Options& options);
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+  ~ChildProcess() { end(std::chrono::milliseconds(0)); }
+
+  /// A socket that does not block; use send() with MSG_NOSIGNAL.
+  int input() const { return input_.get(); }
+  int output() const { return output_.get(); }
+  /// Whether it has ended; `status()` is then that of waitpid().
+  bool has_ended();
+  int status() const { return status_; }
+  /// Closes its input, waits at most `grace` for its end, and kills what is left of its group.
+  void end(std::chrono::milliseconds grace);
+
+ private:
+  FileDescriptor input_, output_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+  bool ended_ = false;
+};
+
+/// "ended with exit code 3", "was ended by signal 9".
+std::string text_of_ending(int status);
+
+}  // namespace trireme::base

@@ -1,0 +1,350 @@
+#include "trireme/observe/diagnosis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/text.h"
+
+namespace trireme::observe {
+namespace {
+
+using base::Activity;
+using Windows = std::span<const RankWindow>;
+
+constexpr int64_t kFewTokens = 256;  // of a micro-batch: weights are read for too few rows
+constexpr double kGoodProducts = 0.6;  // share of the peak that products of a good size reach
+constexpr double kFaultSeconds = 1e-4;  // of a page from a disk, where the kernel does not time it
+
+template <class Value>
+double mean(Windows ranks, const Value& value) {
+  double sum = 0;
+  for (const RankWindow& r : ranks) sum += value(r);
+  return sum / double(ranks.size());
+}
+
+template <class Value>
+const RankWindow& most(Windows ranks, const Value& value) {
+  return *std::ranges::max_element(ranks, {}, value);
+}
+
+double lower_median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[(values.size() - 1) / 2];
+}
+
+std::string after_every(int64_t steps) {
+  return steps == 1 ? "after every step" : fmt::format("after every {} steps", steps);
+}
+
+double compute_of(const RankWindow& r) { return r.compute(); }
+
+/// Mean compute time of each stage.
+std::map<double, double> stage_means(Windows ranks) {
+  std::map<double, std::pair<double, double>> sums;
+  for (const RankWindow& r : ranks) sums[r.stage].first += r.compute(), sums[r.stage].second += 1;
+  std::map<double, double> means;
+  for (const auto& [stage, sum] : sums) means[stage] = sum.first / sum.second;
+  return means;
+}
+
+class Diagnosis {
+ public:
+  Diagnosis(const RunFacts& run, Windows ranks) : run_(run), ranks_(ranks), steps_(double(run.steps)) {}
+
+  std::vector<Finding> all() {
+    data();
+    saves();
+    evaluation();
+    slow_rank_or_stage();
+    cores();
+    memory();
+    recompute();
+    link();
+    few_tokens();
+    std::ranges::sort(findings_, std::greater(), &Finding::seconds);
+    return std::move(findings_);
+  }
+
+ private:
+  void add(const char* cause, double seconds, std::string what, std::string advice) {
+    findings_.push_back({cause, seconds / steps_, std::move(what), std::move(advice)});
+  }
+
+  void data() {
+    const RankWindow& r = most(ranks_, [](const RankWindow& w) { return w.of(Activity::data); });
+    const double waited = r.of(Activity::data);
+    if (r.disk > 0.3 * waited)
+      return add("disk", waited, fmt::format("rank {:.0f} waits for data, and its disk for most of that", r.rank),
+                 "copy the data to a local disk, or to memory; trireme doctor measures the disk of out_dir");
+    add("data", waited, fmt::format("rank {:.0f} waits for data", r.rank),
+        fmt::format("set --data.num_workers {}, or cut the text once beforehand: trireme data tokenize",
+                    std::max<int64_t>(1, 2 * run_.data_workers)));
+  }
+
+  void saves() {
+    const double seconds = mean(ranks_, [](const RankWindow& r) { return r.saves; });
+    const std::string later =
+        fmt::format("--train.save_interval {}", std::max<int64_t>(10, 10 * std::max<int64_t>(1, run_.save_interval)));
+    add("saves", seconds, fmt::format("saves {} stop training", after_every(run_.save_interval)),
+        run_.saves_beside ? "save less often: " + later : "set --save.mode async, or save less often: " + later);
+  }
+
+  void evaluation() {
+    add("evaluation", mean(ranks_, [](const RankWindow& r) { return r.evaluation; }),
+        fmt::format("evaluation {} stops training", after_every(run_.evaluation_interval)),
+        fmt::format("evaluate less often (--eval.interval {}) or on less (--eval.max_iters)",
+                    10 * std::max<int64_t>(1, run_.evaluation_interval)));
+  }
+
+  void slow_rank_or_stage() {
+    const SlowRank slow = slow_rank(ranks_);
+    if (slow.rank != nullptr && slow.seconds > 0.08 * slow.median) {
+      const RankWindow& r = *slow.rank;
+      std::string advice = "compare the machines with trireme doctor: clocks, other programs, memory";
+      if (r.throttled > 0.3 * slow.seconds)
+        advice = "its control group's CPU quota stops it: raise cpu.max, or start fewer threads";
+      else if (r.lacking > 0.3 * slow.seconds)
+        advice = run_.pinned ? "another program runs on its cores: end it, or give the rank other cores"
+                             : "it shares its cores: set --launch.pin true";
+      crowded_ = r.lacking > 0.3 * slow.seconds ? &r : nullptr;
+      add("slow rank", slow.seconds,
+          fmt::format("rank {:.0f} computes {:.0f} % longer than the others, and they wait for it", r.rank,
+                      100 * slow.seconds / slow.median),
+          advice);
+    }
+    if (run_.pipeline_ranks < 2) return;
+    const auto means = stage_means(ranks_);
+    double sum = 0;
+    auto longest = means.begin();
+    for (auto stage = means.begin(); stage != means.end(); ++stage) {
+      sum += stage->second;
+      if (stage->second > longest->second) longest = stage;
+    }
+    add("stages", longest->second - sum / double(means.size()),
+        fmt::format("stage {:.0f} of the pipeline computes {:.0f} % longer than the mean", longest->first,
+                    100 * (longest->second * double(means.size()) / sum - 1)),
+        "move units to other stages with --pipeline.split; trireme explain schedule --hardware this shows each stage");
+  }
+
+  // Computing threads that have no core to run on: too many threads, ranks that move onto each other, other programs.
+  void cores() {
+    const RankWindow& r = most(ranks_, [](const RankWindow& w) { return w.lacking; });
+    const double lost = r.lacking;
+    const RankWindow& crowded = most(ranks_, [](const RankWindow& w) { return -w.core_share; });
+    if (crowded.core_share < 0.95)
+      return add("threads", std::max(lost, (1 - crowded.core_share) * crowded.compute()),
+                 fmt::format("each of rank {:.0f}'s {:.0f} threads has a core for {:.0f} % of the time", crowded.rank,
+                             crowded.threads, 100 * crowded.core_share),
+                 crowded.threads > 1 ? fmt::format("set --launch.threads_per_rank {:.0f}",
+                                                   std::max(1.0, std::floor(crowded.threads * crowded.core_share)))
+                                     : "start fewer ranks: --devices");
+    if (r.throttled > 0.3 * lost && r.throttled > 0)
+      return add("quota", lost, "the control group's CPU quota stops computation",
+                 "raise cpu.max, or start as many threads as it allows");
+    if (&r == crowded_) return;  // said already
+    if (ranks_.size() > 1 && !run_.pinned)
+      return add("pinning", lost, fmt::format("rank {:.0f} shares cores with other ranks", r.rank),
+                 "set --launch.pin true");
+    add("neighbour", lost, fmt::format("another program takes rank {:.0f}'s cores", r.rank),
+        "end it, or leave it cores of its own: --launch.threads_per_rank");
+    add("steal", most(ranks_, [](const RankWindow& w) { return w.stolen; }).stolen,
+        "the host of this virtual machine gives its cores to others", "take a machine with dedicated cores");
+  }
+
+  void memory() {
+    const RankWindow& r = most(ranks_, [](const RankWindow& w) { return w.major_faults; });
+    if (r.swapped_bytes <= 0) return;
+    add("swapping", std::max(r.disk, kFaultSeconds * r.major_faults),
+        fmt::format("rank {:.0f} has {} in swap space, and reads it back", r.rank,
+                    base::human_bytes(static_cast<int64_t>(r.swapped_bytes))),
+        "use less memory: trireme explain memory says what takes it");
+  }
+
+  void recompute() {
+    const int64_t more = run_.bytes_without_recompute;
+    if (more < 0 || more > run_.bytes_left) return;
+    add("recompute", mean(ranks_, [](const RankWindow& r) { return r.recompute; }),
+        fmt::format("activations are computed again, though memory would hold them: {} more a rank, {} are free",
+                    base::human_bytes(more), base::human_bytes(run_.bytes_left)),
+        "set --recompute none");
+  }
+
+  /// What a rank waits for communication beyond waiting for a slower rank and for the pipeline to fill and drain.
+  double own_communication(const RankWindow& r) const {
+    const double slowest = most(ranks_, compute_of).compute();
+    const double fill =
+        run_.pipeline_ranks > 1 ? double(run_.pipeline_ranks - 1) / double(run_.micro_batches) * r.compute() : 0;
+    return std::max(0.0, r.of(Activity::communication) - (slowest - r.compute()) - fill);
+  }
+
+  double typical_communication() const {
+    std::vector<double> waits;
+    for (const RankWindow& r : ranks_) waits.push_back(own_communication(r));
+    return lower_median(waits);
+  }
+
+  void link() {
+    if (ranks_.size() < 2) return;
+    add("communication", typical_communication(), "ranks wait for weights, gradients or messages to arrive",
+        "communicate less often with a larger --train.global_batch_size; trireme doctor measures the links");
+    if (run_.pipeline_ranks < 2) return;
+    const double fill = double(run_.pipeline_ranks - 1) / double(run_.micro_batches) * mean(ranks_, compute_of);
+    add("bubble", std::min(fill, mean(ranks_, [](const RankWindow& r) { return r.of(Activity::communication); })),
+        fmt::format("the pipeline of {} stages fills and drains around {}", run_.pipeline_ranks,
+                    run_.micro_batches == 1 ? "one micro-batch" : fmt::format("{} micro-batches", run_.micro_batches)),
+        fmt::format("more micro-batches a step (--train.global_batch_size), or --pipeline.schedule zb_h1"));
+  }
+
+  // What a step does once, however few tokens it has, and products whose weights are read for few rows.
+  void few_tokens() {
+    if (run_.on_gpu || run_.micro_batch_tokens >= kFewTokens) return;
+    double lost = mean(ranks_, [](const RankWindow& r) { return r.of(Activity::optimizer) + r.of(Activity::other); });
+    if (ranks_.size() > 1) lost += typical_communication();
+    if (run_.peak_flops > 0)
+      lost += std::max(0.0, mean(ranks_, [](const RankWindow& r) { return r.of(Activity::products); }) -
+                                steps_ * run_.product_flops_per_step / (kGoodProducts * run_.peak_flops));
+    add("small micro-batch", lost,
+        fmt::format("a micro-batch has only {} tokens, for which all weights are read", run_.micro_batch_tokens),
+        "raise --train.micro_batch_size, or --train.max_seq_length");
+  }
+
+  const RunFacts& run_;
+  Windows ranks_;
+  double steps_;
+  const RankWindow* crowded_ = nullptr;  ///< the slow rank, if it lacks cores
+  std::vector<Finding> findings_;
+};
+
+double step_seconds(const RunFacts& run, Windows ranks) {
+  return mean(ranks, [](const RankWindow& r) { return r.seconds; }) / double(run.steps);
+}
+
+struct Phase {
+  const char* key;
+  std::string name;
+  std::function<double(const RankWindow&)> seconds;
+};
+
+/// They add up to the window; hidden communication does not count.
+std::vector<Phase> phases() {
+  std::vector<Phase> all;
+  for (const base::ActivityName& a : base::kActivities)
+    all.push_back({a.key, a.name, [a](const RankWindow& r) { return r.of(a.activity); }});
+  all.push_back({"evaluation", "evaluation", [](const RankWindow& r) { return r.evaluation; }});
+  all.push_back({"saves", "saves", [](const RankWindow& r) { return r.saves; }});
+  all.push_back({"outside", "between steps, other",
+                 [](const RankWindow& r) { return std::max(0.0, r.seconds - r.in_steps - r.evaluation - r.saves); }});
+  return all;
+}
+
+std::string rates(const RunFacts& run, double step) {
+  std::string text =
+      fmt::format("{} tokens/s, {:.4g} samples/s", base::human_count(int64_t(double(run.tokens_per_step) / step)),
+                  double(run.samples_per_step) / step);
+  if (run.peak_flops > 0)
+    text += fmt::format(", {:.1f} % of the peak", 100 * run.flops_per_step / step / run.peak_flops);
+  return text;
+}
+
+/// Money a step: ranks x price an hour x hours.
+double money(const RunFacts& run, Windows ranks, double step) { return double(ranks.size()) * run.price * step / 3600; }
+
+}  // namespace
+
+SlowRank slow_rank(std::span<const RankWindow> ranks) {
+  std::map<double, std::vector<const RankWindow*>> stages;
+  for (const RankWindow& r : ranks) stages[r.stage].push_back(&r);
+  SlowRank worst;
+  for (const auto& [stage, members] : stages) {
+    if (members.size() < 2) continue;
+    std::vector<double> times;
+    for (const RankWindow* r : members) times.push_back(r->compute());
+    const double median = lower_median(times);
+    const RankWindow* slowest =
+        *std::ranges::max_element(members, {}, [](const RankWindow* r) { return r->compute(); });
+    if (slowest->compute() - median > worst.seconds) worst = {slowest, slowest->compute() - median, median};
+  }
+  return worst;
+}
+
+std::vector<Finding> diagnose(const RunFacts& run, std::span<const RankWindow> ranks, double least) {
+  std::vector<Finding> all = Diagnosis(run, ranks).all();
+  const double step = step_seconds(run, ranks);
+  std::erase_if(all, [&](const Finding& f) { return f.seconds < least * step; });
+  return all;
+}
+
+std::string profile_text(const RunFacts& run, std::span<const RankWindow> ranks, const std::string& units,
+                         const std::string& operations) {
+  const double step = step_seconds(run, ranks), steps = double(run.steps);
+  std::string out = fmt::format("profile  steps {} to {}: {:.4g} ms a step on {}; {}\n", run.first_step,
+                                run.first_step + run.steps - 1, 1e3 * step, base::plural(std::ssize(ranks), "rank"),
+                                rates(run, step));
+  const std::vector<Finding> findings = diagnose(run, ranks);
+  if (findings.empty()) out += "advice   nothing that a setting would change takes 3 % of a step\n";
+  for (const Finding& f : findings)
+    out += fmt::format("{}{:.0f} % of a step: {}.\n         {}.\n", &f == &findings.front() ? "advice   " : "         ",
+                       100 * f.seconds / step, f.what, f.advice);
+  out += fmt::format("{:<9}{:<26}{:>12}{:>8}{:>14}\n", "", "", "ms a step", "share", "slowest rank");
+  double sum = 0;
+  for (const Phase& p : phases()) {
+    const double seconds = mean(ranks, p.seconds) / steps, longest = p.seconds(most(ranks, p.seconds)) / steps;
+    sum += seconds;
+    if (longest < 5e-7) continue;
+    out += fmt::format("{:<9}{:<26}{:>12.3f}{:>6.1f} %{:>14.3f}\n", "", p.name, 1e3 * seconds, 100 * seconds / step,
+                       1e3 * longest);
+  }
+  out += fmt::format("{:<9}{:<26}{:>12.3f}{:>6.1f} %\n", "", "all", 1e3 * sum, 100 * sum / step);
+  if (const double hidden = mean(ranks, [](const RankWindow& r) { return r.hidden; }) / steps; hidden > 5e-7)
+    out += fmt::format("{:<9}{:<26}{:>12.3f}   behind computation\n", "", "communication, hidden", 1e3 * hidden);
+  if (!units.empty()) out += units;
+  if (!operations.empty()) out += operations;
+  const RankWindow& largest = most(ranks, [](const RankWindow& r) { return r.resident_bytes; });
+  out += fmt::format("memory   {} a rank planned; {} resident at most, on rank {:.0f}\n",
+                     base::human_bytes(run.planned_bytes), base::human_bytes(int64_t(largest.resident_bytes)),
+                     largest.rank);
+  if (run.price > 0)
+    out += fmt::format("money    {:.4g} a million tokens, {:.4g} a thousand samples, at {:g} a rank and hour\n",
+                       money(run, ranks, step) / double(run.tokens_per_step) * 1e6,
+                       money(run, ranks, step) / double(run.samples_per_step) * 1e3, run.price);
+  return out;
+}
+
+std::string profile_json(const RunFacts& run, std::span<const RankWindow> ranks) {
+  const double step = step_seconds(run, ranks), steps = double(run.steps);
+  nlohmann::ordered_json findings = nlohmann::ordered_json::array(), by_phase,
+                         by_rank = nlohmann::ordered_json::array();
+  for (const Finding& f : diagnose(run, ranks))
+    findings.push_back({{"cause", f.cause}, {"share", f.seconds / step}, {"what", f.what}, {"advice", f.advice}});
+  for (const Phase& p : phases()) by_phase[p.key] = mean(ranks, p.seconds) / steps;
+  for (const RankWindow& r : ranks) {
+    nlohmann::ordered_json row = {{"rank", int64_t(r.rank)}, {"stage", int64_t(r.stage)}};
+    for (const Phase& p : phases()) row[p.key] = p.seconds(r) / steps;
+    row["communication_hidden"] = r.hidden / steps;
+    row["without_a_core"] = r.lacking / steps;
+    row["resident_bytes"] = int64_t(r.resident_bytes);
+    by_rank.push_back(row);
+  }
+  nlohmann::ordered_json all = {{"first_step", run.first_step},
+                                {"steps", run.steps},
+                                {"step_seconds", step},
+                                {"tokens_per_second", double(run.tokens_per_step) / step},
+                                {"samples_per_second", double(run.samples_per_step) / step},
+                                {"findings", findings},
+                                {"phases", by_phase},
+                                {"ranks", by_rank},
+                                {"planned_bytes", run.planned_bytes}};
+  if (run.peak_flops > 0) all["peak_fraction"] = run.flops_per_step / step / run.peak_flops;
+  if (run.price > 0) {
+    all["cost_per_million_tokens"] = money(run, ranks, step) / double(run.tokens_per_step) * 1e6;
+    all["cost_per_sample"] = money(run, ranks, step) / double(run.samples_per_step);
+  }
+  return all.dump(2) + "\n";
+}
+
+}  // namespace trireme::observe

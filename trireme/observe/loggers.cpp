@@ -1,0 +1,220 @@
+#include "trireme/observe/loggers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/observe/append.h"
+
+namespace trireme::observe {
+namespace {
+
+constexpr size_t kMostWaiting = 1 << 20;
+constexpr std::chrono::seconds kLoggersGrace{10};
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line + ",");
+  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+/// A number as it stands in JSON; empty if it is not finite. Names of numbers have no commas.
+std::string cell_of(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
+
+std::string csv_line(const MetricsRow& row, const std::vector<std::string>& columns) {
+  const std::vector<base::Measured> numbers = numbers_of(row);
+  std::string line = std::to_string(row.step);
+  for (size_t i = 1; i < columns.size(); ++i) {
+    const auto number = std::ranges::find(numbers, columns[i], &base::Measured::name);
+    line += "," + (number == numbers.end() ? std::string() : cell_of(number->value));
+  }
+  return line + "\n";
+}
+
+base::ChildProcess::Options program_of(const std::vector<std::string>& words) {
+  const auto file = base::find_program_file(words.front());
+  if (!file)
+    throw UsageError(
+        fmt::format("train.logger_command: there is no program {} that may be executed; give its path, or a "
+                    "name on PATH, as in [python3, log.py]",
+                    words.front()));
+  return {.file = file->string(), .words = words};
+}
+
+std::string prometheus_name(const std::string& name) {
+  std::string safe = "trireme_" + name;
+  std::ranges::replace_if(safe, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return safe;
+}
+
+}  // namespace
+
+CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)), columns_{"step"} {
+  std::string kept;
+  if (resumed_step > 0 && std::filesystem::exists(path_)) {
+    std::istringstream in(base::read_file(path_));
+    std::string line;
+    std::getline(in, line);
+    columns_ = cells_of(line);
+    if (columns_.front() != "step")
+      throw UsageError(
+          fmt::format("{} does not begin with the column step; move it away to start a new one", path_.string()));
+    while (std::getline(in, line))
+      if (!in.eof() && std::strtoll(line.c_str(), nullptr, 10) <= resumed_step) kept += line + "\n";
+  }
+  base::write_file_atomic(path_, base::join(columns_, ",") + "\n" + kept);
+  file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
+}
+
+void CsvLogger::append(const MetricsRow& row) {
+  const size_t before = columns_.size();
+  for (const base::Measured& number : numbers_of(row))
+    if (std::ranges::find(columns_, number.name) == columns_.end()) columns_.push_back(number.name);
+  if (columns_.size() > before) {
+    const std::string text = base::read_file(path_), more(columns_.size() - before, ',');
+    std::istringstream in(text);
+    std::string line, all = base::join(columns_, ",") + "\n";
+    std::getline(in, line);
+    while (std::getline(in, line)) all += line + more + "\n";
+    base::write_file_atomic(path_, all);
+    file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
+  }
+  observe::append(file_, csv_line(row, columns_), path_);
+}
+
+CommandLogger::CommandLogger(const std::vector<std::string>& words, Say say)
+    : words_(words), say_(std::move(say)), child_(program_of(words)) {}
+
+CommandLogger::~CommandLogger() {
+  const auto last = std::chrono::steady_clock::now() + kLoggersGrace;
+  while (!waiting_.empty() && !has_ended_ && std::chrono::steady_clock::now() < last) {
+    pollfd input{child_.input(), POLLOUT, 0};
+    poll(&input, 1, 50);
+    send_waiting();
+  }
+  child_.end(kLoggersGrace);
+}
+
+void CommandLogger::append(const MetricsRow& row) {
+  if (has_ended_) return;
+  const std::string line = to_json(row) + "\n";
+  if (waiting_.size() + line.size() <= kMostWaiting) {
+    waiting_ += line;
+  } else if (!std::exchange(leaves_out_, true)) {
+    say_(fmt::format("warn     train.logger_command {} does not read its lines; those beyond {} are left out",
+                     fmt::join(words_, " "), base::human_bytes(kMostWaiting)));
+  }
+  send_waiting();
+}
+
+void CommandLogger::send_waiting() {
+  while (!waiting_.empty()) {
+    const ssize_t sent = send(child_.input(), waiting_.data(), waiting_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent <= 0) break;
+    waiting_.erase(0, static_cast<size_t>(sent));
+  }
+  if (!child_.has_ended()) return;
+  has_ended_ = true;
+  say_(child_.status() == base::ChildProcess::kCannotStart
+           ? fmt::format("warn     train.logger_command {} cannot be started; look at its first line and its rights",
+                         fmt::join(words_, " "))
+           : fmt::format("warn     train.logger_command {} {}; the run goes on without it", fmt::join(words_, " "),
+                         base::text_of_ending(child_.status())));
+}
+
+PrometheusServer::PrometheusServer(const std::string& address, uint16_t port) {
+  const std::string where = fmt::format("train.prometheus_port {} at {}", port, address);
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_port = htons(port);
+  if (inet_pton(AF_INET, address.c_str(), &name.sin_addr) != 1)
+    throw UsageError(where + ": train.prometheus_address is an IPv4 address, as 127.0.0.1 or 0.0.0.0");
+  listener_ = base::FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  wake_ = base::FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const int yes = 1;
+  setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  constexpr int kWaitingClients = 8;
+  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
+      listen(listener_.get(), kWaitingClients) != 0)
+    throw UsageError(fmt::format("{}: {}; take another port", where, std::strerror(errno)));
+  crew_.emplace(1, [this](size_t) { serve(); });
+}
+
+PrometheusServer::~PrometheusServer() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t woken = write(wake_.get(), &one, sizeof one);
+  crew_.reset();
+}
+
+void PrometheusServer::append(const MetricsRow& row) {
+  const std::lock_guard lock(mutex_);
+  row_ = row;
+}
+
+std::string PrometheusServer::text() {
+  std::optional<MetricsRow> row;
+  {
+    const std::lock_guard lock(mutex_);
+    row = row_;
+  }
+  if (!row) return "# no step has ended yet\n";
+  std::string all = fmt::format("# TYPE trireme_step gauge\ntrireme_step {}\n", row->step);
+  for (const base::Measured& number : numbers_of(*row)) {
+    const std::string name = prometheus_name(number.name);
+    const std::string value = std::isfinite(number.value) ? fmt::format("{}", number.value)
+                              : std::isnan(number.value)  ? "NaN"
+                              : number.value > 0          ? "+Inf"
+                                                          : "-Inf";
+    all += fmt::format("# TYPE {0} gauge\n{0} {1}\n", name, value);
+  }
+  return all;
+}
+
+// One client after another; each gets a second to ask and to take the answer.
+void PrometheusServer::serve() {
+  constexpr timeval kPatience{1, 0};
+  constexpr size_t kMostRequest = 8192;
+  for (;;) {
+    pollfd both[] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    if (poll(both, 2, -1) < 0 && errno != EINTR) return;
+    if (both[1].revents != 0) return;
+    const base::FileDescriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (client.get() < 0) continue;
+    setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+    setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
+    std::string request;
+    char bytes[1024];
+    while (request.size() < kMostRequest && request.find("\r\n\r\n") == std::string::npos) {
+      const ssize_t read = recv(client.get(), bytes, sizeof bytes, 0);
+      if (read <= 0) break;
+      request.append(bytes, static_cast<size_t>(read));
+    }
+    const bool known = request.starts_with("GET /metrics ") || request.starts_with("GET / ");
+    const std::string body = known ? text() : "GET /metrics\n";
+    std::string answer = fmt::format(
+        "HTTP/1.1 {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: "
+        "close\r\n\r\n{}",
+        known ? "200 OK" : "404 Not Found", body.size(), body);
+    for (std::string_view rest = answer; !rest.empty();) {
+      const ssize_t sent = send(client.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+      if (sent <= 0) break;
+      rest.remove_prefix(static_cast<size_t>(sent));
+    }
+  }
+}
+
+}  // namespace trireme::observe

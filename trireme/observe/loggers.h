@@ -1,0 +1,75 @@
+// Loggers: where a run's numbers go beside metrics.jsonl. Each gets every row that is written there.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/child_process.h"
+#include "trireme/base/crew.h"
+#include "trireme/base/files.h"
+#include "trireme/observe/metrics.h"
+
+namespace trireme::observe {
+
+/// metrics.csv: a column for each number. A number that a row lacks is empty. A new number becomes a new last column,
+/// for which the file is written again.
+class CsvLogger final : public Logger {
+ public:
+  /// As MetricsWriter: a resumed run keeps the rows up to and including `resumed_step`.
+  /// Errors    FileError; UsageError for a file that this class did not write
+  CsvLogger(std::filesystem::path path, int64_t resumed_step);
+  void append(const MetricsRow& row) override;
+
+ private:
+  std::filesystem::path path_;
+  std::vector<std::string> columns_;
+  base::FileDescriptor file_;
+};
+
+/// Writes each row as metrics.jsonl has it to the standard input of a program. Training never waits for the program:
+/// what it does not read in time is kept up to 1 MiB, and then left out. A program that ends is told of once, and not
+/// started again.
+class CommandLogger final : public Logger {
+ public:
+  using Say = std::function<void(const std::string& line)>;
+  /// Errors    UsageError: there is no such program
+  CommandLogger(const std::vector<std::string>& words, Say say);
+  /// Gives the program ten seconds to read the rest and to end.
+  ~CommandLogger() override;
+  void append(const MetricsRow& row) override;
+
+ private:
+  void send_waiting();
+
+  std::vector<std::string> words_;
+  Say say_;
+  base::ChildProcess child_;
+  std::string waiting_;
+  bool has_ended_ = false, leaves_out_ = false;
+};
+
+/// The newest row for Prometheus: GET /metrics at a port, in its text format.
+class PrometheusServer final : public Logger {
+ public:
+  /// Errors    UsageError: the port is taken, or the address is none of this machine's
+  PrometheusServer(const std::string& address, uint16_t port);
+  ~PrometheusServer() override;
+  void append(const MetricsRow& row) override;
+
+ private:
+  void serve();
+  std::string text();
+
+  base::FileDescriptor listener_, wake_;
+  std::mutex mutex_;  ///< guards row_
+  std::optional<MetricsRow> row_;
+  std::optional<base::Crew> crew_;  ///< one thread
+};
+
+}  // namespace trireme::observe

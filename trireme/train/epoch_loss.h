@@ -1,0 +1,22 @@
+// The mean training loss of each pass over the data.
+#pragma once
+
+#include <string>
+
+#include "trireme/base/progress.h"
+
+namespace trireme::train {
+
+class EpochLoss {
+ public:
+  /// Takes in a finished step. If it ends a pass, adds the measure "epoch_loss" to the event, and returns the line to
+  /// say; otherwise returns "".
+  std::string note(base::StepEvent& event);
+
+ private:
+  double sum_ = 0;
+  int64_t steps_ = 0, first_step_ = 0;
+  double before_ = -1;  ///< passes before the step; negative: no step yet
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,40 @@
+#include "trireme/train/step_watch.h"
+
+#include <algorithm>
+#include <set>
+
+namespace trireme::train {
+namespace {
+
+/// Seconds that communicators' own threads have worked so far; groups of the same ranks may share a communicator.
+double background_seconds(const engine::Communicators& c) {
+  std::set<const comm::Communicator*> all;
+  for (const auto& one : {c.world, c.gather, c.reduce, c.replicas, c.loss, c.stages[0], c.stages[1]})
+    if (one) all.insert(one.get());
+  for (const auto& one : c.inside)
+    if (one) all.insert(one.get());
+  for (const auto& [group, one] : c.tied) all.insert(one.get());
+  double sum = 0;
+  for (const comm::Communicator* one : all) sum += one->background_seconds();
+  return sum;
+}
+
+}  // namespace
+
+StepWatch::StepWatch(const Session& session)
+    : s_(session),
+      before_(base::activity_seconds()),
+      background_(background_seconds(session.engine->communicators())) {}
+
+StepTime StepWatch::read() const {
+  StepTime time{.seconds = watch_.seconds()};
+  const base::ActivitySeconds now = base::activity_seconds();
+  for (size_t i = 0; i < now.size(); ++i) time.causes[i] = now[i] - before_[i];
+  const double waited = time.causes[static_cast<size_t>(base::Activity::communication)];
+  time.hidden = std::max(0.0, background_seconds(s_.engine->communicators()) - background_ - waited);
+  for (const engine::ActionTime& t : s_.engine->timeline())
+    time.actions[s_.engine->plan().train().actions[static_cast<size_t>(t.action)].kind] += t.end - t.begin;
+  return time;
+}
+
+}  // namespace trireme::train
