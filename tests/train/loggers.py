@@ -57,6 +57,7 @@ def by_a_program(r):
     ring.check(not [pid for pid in r.processes()], "no process remains")
     missing = r.run(r.command("missing", train__logger_command='["no-such-program"]'))
     ring.check(missing.code == 2 and "there is no program no-such-program" in missing.text, "a program that is not there is refused", str(missing))
+    ring.check(not (r.folder / "missing").exists(), "and nothing is written")
 
 
 def at_a_port(r):

@@ -63,6 +63,8 @@ std::string prometheus_name(const std::string& name) {
 
 }  // namespace
 
+void check_program(const std::vector<std::string>& words) { program_of(words); }
+
 CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)), columns_{"step"} {
   std::string kept;
   if (resumed_step > 0 && std::filesystem::exists(path_)) {

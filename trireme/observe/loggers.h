@@ -32,13 +32,16 @@ class CsvLogger final : public Logger {
   base::FileDescriptor file_;
 };
 
+/// Errors    UsageError: no file of the program `words.front()` may be executed
+void check_program(const std::vector<std::string>& words);
+
 /// Writes each row as metrics.jsonl has it to the standard input of a program. Training never waits for the program:
 /// what it does not read in time is kept up to 1 MiB, and then left out. A program that ends is told of once, and not
 /// started again.
 class CommandLogger final : public Logger {
  public:
   using Say = std::function<void(const std::string& line)>;
-  /// Errors    UsageError: there is no such program
+  /// Errors    as check_program
   CommandLogger(const std::vector<std::string>& words, Say say);
   /// Gives the program ten seconds to read the rest and to end.
   ~CommandLogger() override;

@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/launch/supervise/notice.h"
+#include "trireme/observe/loggers.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/foresight.h"
@@ -94,6 +95,7 @@ void check_has_weights(const Settings& settings, std::string_view subcommand) {
 
 void check_pretrain(const Settings& settings) {
   check_foresight(settings);
+  if (settings.train.logger_command) observe::check_program(*settings.train.logger_command);
   const model::ModelConfig model = model::config_of(settings.model);
   const auto tokenizer = resolve_tokenizer(settings, model);
   const bool classifies = settings.task == Learning::classify, compares = settings.task == Learning::preferences,
