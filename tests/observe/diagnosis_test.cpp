@@ -177,6 +177,35 @@ TEST(Diagnosis, UnpinnedRanks) {
   EXPECT_EQ(run.first(), "pinning");
 }
 
+TEST(Diagnosis, QuotaOfTheControlGroup) {
+  Job run;
+  for (RankWindow& r : run.ranks) r.lacking = 0.3, r.throttled = 0.28;
+  EXPECT_EQ(run.first(), "quota");
+}
+
+TEST(Diagnosis, AnotherProgramBesideAllRanks) {
+  Job run;
+  for (RankWindow& r : run.ranks) r.lacking = 0.3;
+  EXPECT_EQ(run.first(), "neighbour");
+}
+
+TEST(Diagnosis, CoresThatTheHostTakes) {
+  Job run;
+  run.ranks[1].stolen = 0.3;
+  EXPECT_EQ(run.first(), "steal");
+}
+
+// There the host's clock says nothing about computation.
+TEST(Diagnosis, OnAGpuOnlyWhatTheHostSeesIsNamed) {
+  Job run;
+  run.facts.on_gpu = true, run.facts.bytes_without_recompute = 0;
+  run.add(1, Activity::products, 0.3);
+  run.ranks[0].recompute = run.ranks[1].recompute = 0.4;
+  EXPECT_EQ(run.first(), "");
+  run.add(0, Activity::data, 0.2);
+  EXPECT_EQ(run.first(), "data");
+}
+
 TEST(Diagnosis, ReportsAddUp) {
   Job run;
   for (RankWindow& r : run.ranks) r.saves = 0.25, r.evaluation = 0.125, r.seconds = 1.5;

@@ -60,12 +60,7 @@ class Diagnosis {
     data();
     saves();
     evaluation();
-    slow_rank_or_stage();
-    cores();
-    memory();
-    recompute();
-    link();
-    few_tokens();
+    if (!run_.on_gpu) of_processors();
     std::ranges::sort(findings_, std::greater(), &Finding::seconds);
     return std::move(findings_);
   }
@@ -73,6 +68,16 @@ class Diagnosis {
  private:
   void add(const char* cause, double seconds, std::string what, std::string advice) {
     findings_.push_back({cause, seconds / steps_, std::move(what), std::move(advice)});
+  }
+
+  // Rules about a thread's own times. On a GPU the host runs ahead, and its clock does not see what the card does.
+  void of_processors() {
+    slow_rank_or_stage();
+    cores();
+    memory();
+    recompute();
+    link();
+    few_tokens();
   }
 
   void data() {
@@ -202,7 +207,7 @@ class Diagnosis {
 
   // What a step does once, however few tokens it has, and products whose weights are read for few rows.
   void few_tokens() {
-    if (run_.on_gpu || run_.micro_batch_tokens >= kFewTokens) return;
+    if (run_.micro_batch_tokens >= kFewTokens) return;
     double lost = mean(ranks_, [](const RankWindow& r) { return r.of(Activity::optimizer) + r.of(Activity::other); });
     if (ranks_.size() > 1) lost += typical_communication();
     if (run_.peak_flops > 0)
