@@ -91,13 +91,18 @@ def calibrates_and_predicts(r):
 
 
 def page(r):
-    """Every `trireme plan` in docs/planning.md runs, and prints the lines that follow it there."""
-    lines = (ROOT / "docs/planning.md").read_text().splitlines()
+    """Every `trireme plan` and `explain memory` in these pages runs, and prints the lines that follow it there."""
+    checked = sum(commands_of(r, name) for name in ("docs/planning.md", "docs/offload.md"))
+    ring.require(checked >= 4, "the pages have commands")
+
+
+def commands_of(r, name):
+    lines = (ROOT / name).read_text().splitlines()
     checked = 0
     for at, line in enumerate(lines):
-        if not line.startswith("    trireme plan ") or "xthis" in line:
+        if not line.startswith(("    trireme plan ", "    trireme explain memory ")) or "xthis" in line:
             continue
-        result = plan(r, *shlex.split(line)[2:])
+        result = r.run([r.program, *shlex.split(line)[1:], *(["--launch.threads_per_rank", "2"] if "explain" in line else [])])
         ring.require(result.code == 0, f"{line.strip()} succeeds", str(result))
         printed = {" ".join(row.split()) for row in result.out.splitlines()}
         block = []
@@ -106,9 +111,9 @@ def page(r):
                 break
             block.append(" ".join(row.split()))
         missing = [row for row in block if row not in printed and row != "..."]
-        ring.check(not missing, f"docs/planning.md: {len(block)} lines of {line.strip()}", f"{missing}\n{result.out}")
+        ring.check(not missing, f"{name}: {len(block)} lines of {line.strip()}", f"{missing}\n{result.out}")
         checked += 1
-    ring.require(checked >= 3, "the page has commands")
+    return checked
 
 
 with ring.Ring(sys.argv[1]) as r:

@@ -48,8 +48,11 @@ TEST(Accelerate, FsdpOfBothVersionsIsAStrategyWithItsPrefetchAndWrapping) {
   EXPECT_EQ(yaml(two + "false\n").settings.strategy, plan::Strategy::shard_grad_op);
   EXPECT_EQ(yaml("distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: 3}\n").settings.strategy,
             plan::Strategy::no_shard);
-  EXPECT_THAT(wrong("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}\n"),
-              HasSubstr("fsdp_config.fsdp_offload_params true is not built yet"));
+  const auto offload = yaml("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}\n").settings.offload;
+  using schedule::Tier;
+  EXPECT_EQ(offload,
+            (schedule::OffloadSettings{
+                .optimizer = Tier::cpu, .master = Tier::cpu, .parameters = Tier::cpu, .gradients = Tier::cpu}));
 }
 
 TEST(Accelerate, HybridShardIsFullInsideAMachine) {

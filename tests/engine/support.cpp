@@ -190,6 +190,7 @@ plan::StepRequest request_of(const Job& job, int rank) {
   r.recompute = job.recompute;
   r.prefetch = job.prefetch;
   r.reduce_lag = job.reduce_lag;
+  r.offload = job.offload;
   r.optimizer = job.optimizer;
   r.pipeline = job.pipeline;
   r.guard_bytes = job.poison ? 192 : 0;

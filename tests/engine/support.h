@@ -58,6 +58,7 @@ struct Job {
   schedule::RecomputeSettings recompute;
   schedule::Prefetch prefetch;
   int reduce_lag = 1;
+  schedule::OffloadSettings offload;
   optim::OptimizerOptions optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = 0};
   bool poison = false;
   bool ragged = false;               ///< every third token is not supervised

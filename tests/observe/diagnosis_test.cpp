@@ -85,6 +85,13 @@ TEST(Diagnosis, SlowLink) {
   EXPECT_NEAR(run.seconds_of_first(), 0.042, 1e-9);
 }
 
+TEST(Diagnosis, ValuesOnASlowDisk) {
+  Job run;
+  for (const size_t r : {0, 1}) run.add(r, Activity::offload, 0.4);
+  EXPECT_EQ(run.first(), "offload");
+  EXPECT_NE(run.advice().find("--offload.ratio"), std::string::npos);
+}
+
 TEST(Diagnosis, ThrottledRank) {
   Job run;
   run.add(1, Activity::products, 0.3);

@@ -81,6 +81,7 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
   d.input_bytes = d.target_bytes = 1024;
   d.prefetch = e.prefetch;
   d.reduce_lag = e.reduce_lag;
+  d.offload = e.offload;
   const bool whole = e.strategy == Example::Strategy::ddp;
   const auto group = [&](const std::string& name, int64_t numel) {
     const bool frozen = e.frozen.contains(static_cast<int>(d.groups.size()));
@@ -90,6 +91,8 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
                         .trained = !frozen,
                         .compute_bytes = e.mixed ? 2 : 4,
                         .state_bytes = e.mixed && frozen ? 2 : 4});
+    if (d.groups.back().owned > e.step_tile) d.groups.back().step_tile = frozen ? 0 : e.step_tile;
+    d.groups.back().leaves = !e.stays.contains(static_cast<int>(d.groups.size()) - 1);
     if (frozen) d.groups.back().optimizer_state.clear();
   };
   group("embedding", 8 * 4096);
@@ -140,6 +143,7 @@ std::string describe(const Example& e) {
   if (e.local) text += ", local";
   if (e.recompute) text += ", recompute";
   if (e.tied_to_head >= 0) text += ", tied";
+  if (e.offload.any()) text += ", offloaded";
   if (!e.frozen.empty()) text += fmt::format(", {} groups frozen", e.frozen.size());
   return text;
 }

@@ -30,6 +30,9 @@ struct Example {
   int units_per_stage = 0;          ///< 0: stages balanced over the blocks; otherwise so many units each
   Prefetch prefetch = {};
   int reduce_lag = 1;
+  OffloadSettings offload = {};
+  std::set<int> stays = {};         ///< groups that are not offloaded
+  int64_t step_tile = 0;            ///< of each group
 
   int data_ranks() const { return shards * replicas; }
   int world_size() const { return stage_ranks * data_ranks(); }

@@ -77,6 +77,7 @@ class Rank {
   SymbolicBytes memory[kNumMemories];
   int next = 0;
   uint64_t scale = 0;               // Clip's factor
+  uint64_t squares = 0;             // of gradients that have left; sums of squares know no order
   std::vector<Running> pending;
   std::map<Queue, std::vector<Running>> posts;
   // A queue keeps its own order: several of its actions may be on their way to one value, and each adds to what the
@@ -198,6 +199,7 @@ class Interpreter {
   // What the others get: what is only read, or else what the exchange replaces.
   uint64_t contribution(int rank, const Running& running) const {
     const Action& a = action(rank, running.index);
+    if (a.kind == ActionKind::gather_norm) return ranks_[rank].squares + squares(rank, running);
     uint64_t all = 0, one = 0;
     int reads = 0;
     for (size_t u = 0; u < a.uses.size(); ++u)
@@ -206,6 +208,14 @@ class Interpreter {
     for (size_t u = 0; u < a.uses.size(); ++u)
       if (a.uses[u].access == Access::accumulate) return running.inputs[u];
     return 0;
+  }
+
+  uint64_t squares(int rank, const Running& running) const {
+    uint64_t sum = 0;
+    const Action& a = action(rank, running.index);
+    for (size_t u = 0; u < a.uses.size(); ++u)
+      if (a.uses[u].access == Access::read) sum += mix(1, running.inputs[u]);
+    return sum;
   }
 
   struct Partner {
@@ -264,6 +274,7 @@ class Interpreter {
     }
     const uint64_t made = a.queue.kind == QueueKind::compute ? computed(rank, running) : exchanged(rank, running);
     if (a.kind == ActionKind::clip) ranks_[rank].scale = made;
+    if (a.kind == ActionKind::sum_squares) ranks_[rank].squares += squares(rank, running);
     for (size_t u = 0; u < a.uses.size(); ++u)  // what is consumed is gone, before others take its bytes
       if (a.uses[u].access == Access::consume)
         write(rank, values[a.uses[u].value], hash_of({kGone, rank, running.index, static_cast<int64_t>(u)}));
@@ -304,13 +315,14 @@ class Interpreter {
     const Use& u = a.uses[use];
     const Value& v = list(rank).values[u.value];
     if (a.kind == ActionKind::receive) return made;
+    if (is_transfer(a.kind)) return running.inputs[0];
     if (v.kind == ValueKind::norm_partials) return running.contribution;
     if (v.kind == ValueKind::loss) return before + made;  // each micro-batch has a place of its own
     if (a.queue.kind != QueueKind::compute) return a.accumulate ? mix(before, made) : made;
     const uint64_t own = mix(made, hash_of({static_cast<int>(v.kind), v.owner, v.micro_batch, v.instance}));
     const bool onto = u.access == Access::accumulate && is_sum(v.kind);
     // A rank's own sum of all micro-batches has no order that another rank would have to keep.
-    if (onto && v.persistent) return before + own;
+    if (onto && list(rank).values[list(rank).original(u.value)].persistent) return before + own;
     return onto ? mix(before, own) : own;
   }
 

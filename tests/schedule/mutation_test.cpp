@@ -54,6 +54,23 @@ std::vector<Example> examples() {
                      .tied_to_head = 2,
                      .frozen = {0, 2}});
   all.push_back({.blocks = 4, .strategy = Strategy::zero3, .prefetch = {.depth = 2}, .reduce_lag = 3});
+  const OffloadSettings everything{.optimizer = Tier::disk,
+                                   .master = Tier::disk,
+                                   .parameters = Tier::cpu,
+                                   .gradients = Tier::cpu,
+                                   .activations = Tier::disk};
+  for (const char* pipeline : {"", "1f1b", "zb_h1"})
+    for (bool local : {false, true})
+      all.push_back({.blocks = 4,
+                     .strategy = Strategy::zero3,
+                     .ordered = !local,
+                     .local = local,
+                     .recompute = local,
+                     .pipeline = pipeline,
+                     .stage_ranks = *pipeline ? 2 : 1,
+                     .offload = everything,
+                     .stays = local ? std::set<int>{2} : std::set<int>{}});
+  all.push_back({.blocks = 4, .strategy = Strategy::ddp, .shards = 1, .offload = everything});
   for (const PipelineSchedule& s : pipeline_schedules())
     for (int ranks : {2, 4})
       for (bool tied : {false, true})
@@ -172,7 +189,8 @@ class Campaign {
 
   static bool in_range(const Schedule& s) {
     return std::all_of(s.actions.begin(), s.actions.end(), [&](const Action& a) {
-      return a.owner < static_cast<int>(std::min(s.unit_names.size(), s.group_names.size()));
+      const size_t owners = is_transfer(a.kind) ? s.values.size() : std::min(s.unit_names.size(), s.group_names.size());
+      return a.owner < static_cast<int>(owners);
     });
   }
 

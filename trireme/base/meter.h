@@ -7,8 +7,8 @@
 
 namespace trireme::base {
 
-enum class Activity : uint8_t { products, attention, elementwise, communication, optimizer, data, other };
-constexpr int kNumActivities = 7;
+enum class Activity : uint8_t { products, attention, elementwise, communication, optimizer, data, offload, other };
+constexpr int kNumActivities = 8;
 
 struct ActivityName {
   Activity activity;
@@ -22,6 +22,7 @@ constexpr ActivityName kActivities[kNumActivities] = {{Activity::products, "prod
                                                       {Activity::communication, "communication", "communication"},
                                                       {Activity::optimizer, "optimizer", "optimizer and norm"},
                                                       {Activity::data, "data", "data"},
+                                                      {Activity::offload, "offload", "offload, waited for"},
                                                       {Activity::other, "other", "waits, between actions"}};
 
 /// Seconds that this thread has spent on each activity since it first used this header, by index of Activity.

@@ -17,11 +17,13 @@
 #include "trireme/base/text.h"
 #include "trireme/bench/child.h"
 #include "trireme/bench/commands.h"
+#include "trireme/bench/disk.h"
 #include "trireme/bench/machine.h"
 #include "trireme/bench/measure.h"
 #include "trireme/costs/hardware.h"
 #include "trireme/machine/limits.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::bench {
 namespace {
@@ -261,6 +263,7 @@ int bench_calibrate(const Settings& settings) {
       add_collectives(hardware, read_json(json), busy.ranks);
     }
   }
+  if (!on_gpu) hardware.disk_rate = offload_rate(train::offload_path(settings));
   join_rows(hardware);
   if (const double spread = quantile(spreads, 0.75); spread > kDisturbed && !settings.bench.quick)
     base::warn(
@@ -272,12 +275,13 @@ int bench_calibrate(const Settings& settings) {
   if (file.has_parent_path()) fs::create_directories(file.parent_path());
   base::write_file_atomic(file, costs::hardware_yaml(hardware));
   fmt::print(
-      "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16{}; memory {:.1f} GB/s{}\n"
+      "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16{}; memory {:.1f} GB/s{}{}\n"
       "rows     {} of operations, {} of collectives\nwrote    {}\n"
       "Predictions for this machine read it: trireme plan MODEL --cluster {}x{}; trireme pretrain ... --predict\n",
       hardware.about, 1e3 * hardware.peak.fp32, 1e3 * hardware.peak.bf16, on_gpu ? "" : " a core", hardware.memory_rate,
-      on_gpu ? "" : " a core", hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(),
-      hardware.devices, hardware.name);
+      on_gpu ? "" : " a core", hardware.disk_rate > 0 ? fmt::format("; disk {:.2f} GB/s", hardware.disk_rate) : "",
+      hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(), hardware.devices,
+      hardware.name);
   return 0;
 }
 

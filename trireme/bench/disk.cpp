@@ -3,12 +3,19 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <random>
 #include <span>
 #include <vector>
 
+#include "trireme/base/crew.h"
 #include "trireme/base/files.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/checkpoint/disk.h"
+#include "trireme/engine/offload_file.h"
 
 namespace trireme::bench {
 namespace {
@@ -49,6 +56,37 @@ int64_t read_plainly(const std::filesystem::path& path) {
   for (int64_t at = 0; at < bytes; at += kPiece)
     base::read_at(file, {piece.data(), static_cast<size_t>(std::min(kPiece, bytes - at))}, at, path);
   return bytes;
+}
+
+double offload_rate(const std::filesystem::path& folder) try {
+  constexpr int64_t kHalf = int64_t{64} << 20;
+  constexpr double kSeconds = 2;
+  engine::OffloadFile file(folder, 2 * kHalf);
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  const auto buffer = [] {
+    std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(4096, kHalf)));
+    std::memset(memory.get(), 7, kHalf);
+    return memory;
+  };
+  const auto to_write = buffer(), to_read = buffer();
+  engine::BlockIo writes(file.descriptor(), engine::kOffloadDepth), reads(file.descriptor(), engine::kOffloadDepth);
+  for (const int64_t half : {int64_t{0}, kHalf}) file.write(writes, to_write.get(), half, kHalf, "the measurement");
+  std::atomic<int64_t> moved{0};
+  const base::Stopwatch watch;
+  base::Crew(2, [&](size_t i) {
+    while (watch.seconds() < kSeconds) {
+      if (i == 0)
+        file.write(writes, to_write.get(), 0, kHalf, "the measurement");
+      else
+        file.read(reads, to_read.get(), kHalf, kHalf, "the measurement");
+      moved += kHalf;
+    }
+  }).join();
+  return 1e-9 * double(moved) / watch.seconds();
+} catch (const UsageError&) {
+  return 0;
 }
 
 void drop_caches(const std::filesystem::path& path) {

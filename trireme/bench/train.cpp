@@ -16,6 +16,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/meter.h"
 #include "trireme/base/text.h"
+#include "trireme/bench/disk.h"
 #include "trireme/bench/limits.h"
 #include "trireme/config/choices.h"
 #include "trireme/costs/operation_table.h"
@@ -29,6 +30,7 @@
 #include "trireme/train/foresight.h"
 #include "trireme/train/pace.h"
 #include "trireme/train/session.h"
+#include "trireme/train/setup.h"
 #include "trireme/train/step.h"
 
 namespace trireme::bench {
@@ -59,13 +61,14 @@ struct Row {
   const char* name;
   const char* text;
 };
-constexpr std::array<Row, 8> kRows = {{{"products", "matrix products"},
+constexpr std::array<Row, 9> kRows = {{{"products", "matrix products"},
                                        {"attention", "attention"},
                                        {"elementwise", "element-wise"},
                                        {"communication_exposed", "communication, waited for"},
                                        {"communication_hidden", "communication, hidden"},
                                        {"optimizer", "optimizer"},
                                        {"data", "data"},
+                                       {"offload", "host memory and disk, waited for"},
                                        {"idle", "between actions"}}};
 constexpr size_t kHiddenRow = 4;
 
@@ -81,6 +84,7 @@ Parts parts_of(const train::StepTime& time) {
           time.hidden,
           spent(Activity::optimizer),
           spent(Activity::data),
+          spent(Activity::offload),
           spent(Activity::other)};
 }
 
@@ -180,6 +184,7 @@ struct Figures {
   Parts parts;
   std::optional<machine::GpuReading> gpu;  ///< right after the steps
   int64_t gpu_bytes = 0;  ///< the most that LibTorch's allocator held during the steps, which includes the plan
+  double disk_bytes = 0, disk_rate = 0;  ///< that all ranks move in a step; GB/s that the disk moves
 };
 
 /// Whether each rank does an equal share of the model's work: not with recomputation or pipeline stages.
@@ -211,6 +216,9 @@ void print(Session& s, const Steps& steps, const Figures& f) {
                  f.parts[i] / f.divided_step * 100, rate(s, f, i));
   fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
              base::human_bytes(peak_rss_bytes()), base::human_bytes(s.engine->allocated_bytes()), steps.minor_faults);
+  if (f.disk_bytes > 0)
+    fmt::print("disk     {:.2f} GB a step; it moves {:.2f} GB/s, which is {:.1f} s of the step's {:.1f}\n",
+               f.disk_bytes / 1e9, f.disk_rate, f.disk_bytes / 1e9 / f.disk_rate, f.step);
   if (s.device.is_cuda())
     fmt::print("GPU      {} at most held by LibTorch's allocator, in which the plan lies\n",
                base::human_bytes(f.gpu_bytes));
@@ -242,6 +250,7 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                               {"parts", parts},
                               {"action_seconds", action_seconds},
                               {"minor_faults_per_step", steps.minor_faults}};
+  if (f.disk_bytes > 0) j["disk"] = {{"bytes_per_step", f.disk_bytes}, {"rate", 1e9 * f.disk_rate}};
   if (!steps.prediction.empty()) j["prediction"] = base::parse_json<nlohmann::ordered_json>(steps.prediction);
   if (s.settings.bench.operations) {
     j["operations"] = costs::operations_json(steps.operations, s.settings.bench.steps);
@@ -274,6 +283,10 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   if (!s->is_first_rank()) return 0;
 
   f.step = median(steps.seconds);
+  for (const schedule::Action& a : s->engine->plan().train().actions)
+    if (schedule::is_transfer(a.kind) && a.queue.lane == schedule::kDiskLane)
+      f.disk_bytes += double(a.bytes) * s->environment.world_size;
+  if (f.disk_bytes > 0) f.disk_rate = offload_rate(train::offload_path(settings));
   const size_t typical = median_step(divided.seconds);
   f.divided_step = divided.seconds[typical];
   f.parts = divided.parts[typical];

@@ -119,6 +119,15 @@ void explain_generate(ParsedSettings& parsed, int rank) {
 }  // namespace
 
 std::string memory_text(const Settings& settings, int rank) {
+  validate(settings, world_size(settings));
+  at::set_num_threads(train::threads_of_a_rank(settings));
+  if (const auto rungs =
+          train::offload_rungs(settings, model::config_of(settings.model), static_cast<int>(world_size(settings)));
+      !rungs.empty()) {
+    const std::string table = plan::render_rungs(rungs, *settings.offload.fit);
+    if (rungs.back().own > *settings.offload.fit) return table;
+    fmt::print("{}\n", table);
+  }
   const Explained explained = plan_of(settings, rank);
   return fmt::format(
       "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "

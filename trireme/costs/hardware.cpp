@@ -154,6 +154,7 @@ config::Section section(Hardware& h) {
                   {"between.share", &h.between.share, "of the rate, by large collectives", share},
                   {"host.memory", &h.host_memory, "memory of a machine", gigabytes},
                   {"host.rate", &h.host_rate, "from a device to its machine's memory", rate},
+                  {"disk.rate", &h.disk_rate, "of a machine's disk, which reads and writes at once", rate},
                   {"price.hour", &h.price, "of a device and hour, an example", {.at_least = 0}},
                   {"price.currency", &h.currency, "of the price"},
                   {"price.date", &h.price_date, "when it was asked", {.may_be_empty = true}},

@@ -66,6 +66,7 @@ struct Hardware {
   Link inside, between;  ///< between devices of one machine, and of two machines
   double host_memory = 0;  ///< GB of a machine
   double host_rate = 0;  ///< GB/s between a device and its machine's memory
+  double disk_rate = 0;  ///< GB/s that a machine reads and writes at once, past the system's cache
   double price = 0;  ///< of a device and hour, an example
   std::string currency = "USD";
   std::string price_date;

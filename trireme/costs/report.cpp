@@ -89,7 +89,9 @@ std::string binding(const Prediction& p, const plan::StepPlan& plan) {
   const double arithmetic = of(p, Activity::products) + of(p, Activity::attention);
   const double memory = of(p, Activity::elementwise) + of(p, Activity::optimizer);
   const double inside = of(p, Activity::communication), idle = of(p, Activity::other);
-  const double most = std::max({arithmetic, memory, inside, idle});
+  const double offload = of(p, Activity::offload);
+  const double most = std::max({arithmetic, memory, inside, idle, offload});
+  if (most == offload && offload > 0) return "host memory or the disk (offload.*)";
   if (most == arithmetic) return "arithmetic";
   if (most == memory) return "the memory's rate";
   if (most == inside) return "communication inside units (mesh.tp, mesh.cp)";

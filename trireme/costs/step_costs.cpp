@@ -207,11 +207,16 @@ class Coster {
       case ActionKind::load_batch:
         return {.compute = add(causes, base::Activity::data, 1e-6 * machines_.hardware.launch)};
       case ActionKind::step:
-        return {.compute = add(causes, base::Activity::optimizer, step(a.owner))};
+        return {.compute = add(causes, base::Activity::optimizer, step(a.owner, a.part))};
       case ActionKind::clip:
         return {};
+      case ActionKind::sum_squares:
+        return {.compute = add(causes, base::Activity::optimizer, squares(a.owner))};
+      case ActionKind::fetch:
+      case ActionKind::evict:
+        return transfer(a, causes);
       default:
-        return communication(a, causes);
+        return communication(s, a, causes);
     }
   }
 
@@ -238,13 +243,13 @@ class Coster {
     return seconds;
   }
 
-  double step(int g) const {
+  double step(int g, int part) const {
     const plan::GroupStorage& storage = plan_.storage[static_cast<size_t>(g)];
     const auto bytes = [](at::ScalarType dtype) { return double(c10::elementSize(dtype)); };
     const double states = double(storage.optimizer_state.size()) + (storage.compensated ? 1 : 0);
     const double each = 2 * bytes(storage.master) * (1 + states) + bytes(storage.gradient) +
                         (storage.mixed() ? bytes(storage.compute) : 0);
-    const int64_t elements = plan_.held(g).size();
+    const int64_t elements = plan_.tile(g, part).size();
     return operation_seconds(machines_, {.name = "optimizer_step",
                                          .dtype = storage.master,
                                          .m = elements,
@@ -253,25 +258,47 @@ class Coster {
                                          .bytes = double(elements) * each});
   }
 
-  double norm_partials() const {
+  double squares(int g) const {
+    const int64_t elements = plan_.layouts[g].numel() / (plan_.request.num_shards() * plan_.request.num_replicas());
+    return operation_seconds(machines_,
+                             {.name = "norm_partials",
+                              .dtype = plan_.storage[g].gradient,
+                              .m = elements,
+                              .n = 1,
+                              .k = 1,
+                              .bytes = double(elements) * double(c10::elementSize(plan_.storage[g].gradient))});
+  }
+
+  // Of the groups that have no SumSquares of their own.
+  double norm_partials(const schedule::Schedule& s) const {
+    std::set<int> apart;
+    for (const Action& a : s.actions)
+      if (a.kind == ActionKind::sum_squares) apart.insert(a.owner);
     double seconds = 0;
-    for (size_t g = 0; g < plan_.layouts.size(); ++g) {
-      if (!plan_.storage[g].trained) continue;
-      const int64_t elements = plan_.layouts[g].numel() / (plan_.request.num_shards() * plan_.request.num_replicas());
-      seconds += operation_seconds(machines_,
-                                   {.name = "norm_partials",
-                                    .dtype = plan_.storage[g].gradient,
-                                    .m = elements,
-                                    .n = 1,
-                                    .k = 1,
-                                    .bytes = double(elements) * double(c10::elementSize(plan_.storage[g].gradient))});
-    }
+    for (size_t g = 0; g < plan_.layouts.size(); ++g)
+      if (plan_.storage[g].trained && !apart.contains(static_cast<int>(g))) seconds += squares(static_cast<int>(g));
     return seconds / double(plan_.stages.ranks);
   }
 
-  schedule::ActionCost communication(const Action& a, CauseSeconds& causes) {
+  // Processors copy with a thread beside those that compute; it takes the memory's rate from them.
+  schedule::ActionCost transfer(const Action& a, CauseSeconds& causes) const {
+    const Hardware& h = machines_.hardware;
+    const double bytes = double(a.bytes);
+    if (a.queue.lane == schedule::kDiskLane) {
+      if (h.disk_rate <= 0)
+        throw UsageError(fmt::format("the hardware {} has no disk.rate, which offloading to a disk needs", h.name));
+      const double ranks = double(std::min<int64_t>(machines_.ranks, plan_.request.mesh.world_size()));
+      return {.transfer = bytes * ranks / (1e9 * h.disk_rate)};
+    }
+    if (h.shares_cores) return {.compute = add(causes, base::Activity::offload, moving(2 * bytes, 1))};
+    if (h.host_rate <= 0)
+      throw UsageError(fmt::format("the hardware {} has no host.rate, which offloading to host memory needs", h.name));
+    return {.transfer = bytes / (1e9 * h.host_rate)};
+  }
+
+  schedule::ActionCost communication(const schedule::Schedule& s, const Action& a, CauseSeconds& causes) {
     schedule::ActionCost cost;
-    if (a.kind == ActionKind::gather_norm) cost.compute = add(causes, base::Activity::optimizer, norm_partials());
+    if (a.kind == ActionKind::gather_norm) cost.compute = add(causes, base::Activity::optimizer, norm_partials(s));
     const std::vector<int> ranks = ranks_of(plan_, a);
     if (machines_.hardware.shares_cores) {
       const double seconds = moving(moved_bytes(plan_, a), std::ssize(ranks));
@@ -398,7 +425,14 @@ Prediction predict(const model::Model& model, const plan::StepPlan& plan, const 
   p.causes = causes.front();
   double busy = 0;
   for (const double seconds : p.causes) busy += seconds;
-  p.causes[static_cast<size_t>(base::Activity::other)] = std::max(0.0, p.step - busy);
+  // What a step would take if nothing waited for host memory or a disk.
+  schedule::Costs at_once = p.costs;
+  for (auto& [list, costs] : at_once)
+    for (size_t i = 0; i < costs.size(); ++i)
+      if (schedule::is_transfer(list->actions[i].kind)) costs[i].transfer = 0;
+  const double waited = plan.request.offload.any() ? p.step - schedule::simulate(p.programs, at_once).length() : 0;
+  p.causes[static_cast<size_t>(base::Activity::offload)] += waited;
+  p.causes[static_cast<size_t>(base::Activity::other)] = std::max(0.0, p.step - busy - waited);
   return p;
 }
 

@@ -9,6 +9,7 @@
 #include "trireme/base/text.h"
 #include "trireme/dialects/accelerate_parts.h"
 #include "trireme/dialects/number_formats.h"
+#include "trireme/dialects/offload.h"
 
 namespace trireme::dialects {
 
@@ -68,6 +69,7 @@ void finish_accelerate(Reading& r) {
     r.tell(*type, "strategy, from megatron_lm_config");
     megatron_strategy(r);
   }
+  finish_offload(r);
   if (name == "no" && r.find("num_processes") == nullptr) r.suggest("devices", "1");
   r.ignore_rest(fmt::format("distributed_type {} does not read it", type->text));
 }

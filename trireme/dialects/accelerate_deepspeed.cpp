@@ -7,6 +7,7 @@
 #include "trireme/dialects/accelerate_parts.h"
 #include "trireme/dialects/batch.h"
 #include "trireme/dialects/deepspeed_parts.h"
+#include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
 #include "trireme/dialects/systems.h"
 
@@ -65,10 +66,10 @@ std::vector<Row> deepspeed_rows() {
        .becomes = "train.max_norm",
        .by = ds::clip,
        .automatic = "train.max_norm is left"},
-      {.key = "deepspeed_config.offload_optimizer_device", .takes = text, .open = kOffload},
-      {.key = "deepspeed_config.offload_param_device", .takes = text, .open = kOffload},
-      {.key = "deepspeed_config.offload_optimizer_nvme_path", .takes = text, .ignored = "nothing is offloaded"},
-      {.key = "deepspeed_config.offload_param_nvme_path", .takes = text, .ignored = "nothing is offloaded"},
+      {.key = "deepspeed_config.offload_optimizer_device", .takes = text, .becomes = kOffloadOptimizer},
+      {.key = "deepspeed_config.offload_param_device", .takes = text, .becomes = kOffloadParameters},
+      {.key = "deepspeed_config.offload_optimizer_nvme_path", .takes = text, .becomes = "offload.path"},
+      {.key = "deepspeed_config.offload_param_nvme_path", .takes = text, .becomes = "offload.path"},
       {.key = "deepspeed_config.zero3_init_flag", .takes = flag, .ignored = kWeights},
       {.key = "deepspeed_config.zero3_save_16bit_model", .takes = flag, .ignored = kOneFolder},
       {.key = "deepspeed_config.deepspeed_multinode_launcher",

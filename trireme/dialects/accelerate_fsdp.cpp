@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/dialects/accelerate_parts.h"
+#include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects::accelerate_parts {
@@ -76,7 +77,7 @@ std::vector<Row> fsdp_rows() {
        .becomes = "schedule.prefetch_backward (the old name)",
        .by = backward_prefetch},
       {.key = "fsdp_config.fsdp_forward_prefetch", .takes = flag, .setting = "schedule.prefetch_forward"},
-      {.key = "fsdp_config.fsdp_offload_params", .takes = flag, .open = kOffload},
+      {.key = "fsdp_config.fsdp_offload_params", .takes = flag, .becomes = kOffloadAll},
       {.key = "fsdp_config.fsdp_state_dict_type", .takes = text, .ignored = kOneFolder},
       {.key = "fsdp_config.fsdp_use_orig_params", .takes = flag, .ignored = "parameters always keep their names"},
       {.key = "fsdp_config.fsdp_sync_module_states", .takes = flag, .ignored = kWeights},
@@ -85,7 +86,7 @@ std::vector<Row> fsdp_rows() {
        .takes = flag,
        .becomes = "recompute full",
        .by = recompute_if},
-      {.key = "fsdp_config.fsdp_activation_checkpointing_offload", .takes = flag, .open = kOffload},
+      {.key = "fsdp_config.fsdp_activation_checkpointing_offload", .takes = flag, .becomes = kOffloadActivations},
       {.key = "fsdp_config.fsdp_ignored_modules",
        .takes = text,
        .refused = "all parameters are divided alike; leave it out"},

@@ -5,6 +5,7 @@
 #include "trireme/dialects/accelerate_parts.h"
 #include "trireme/dialects/batch.h"
 #include "trireme/dialects/deepspeed_parts.h"
+#include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects::accelerate_parts {
@@ -111,7 +112,7 @@ std::vector<Row> mesh_rows() {
        .takes = count,
        .open = "mixtures of experts; say 1",
        .off = {"1"}},
-      {.key = "megatron_lm_config.megatron_lm_optimizer_cpu_offload", .takes = flag, .open = kOffload},
+      {.key = "megatron_lm_config.megatron_lm_optimizer_cpu_offload", .takes = flag, .becomes = kOffloadOptimizer},
       {.key = "megatron_lm_config.megatron_lm_attention_dropout",
        .takes = number,
        .setting = "model.attention_dropout"},

@@ -6,6 +6,7 @@
 #include "trireme/dialects/batch.h"
 #include "trireme/dialects/deepspeed_parts.h"
 #include "trireme/dialects/dialect.h"
+#include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects {
@@ -100,7 +101,7 @@ std::vector<Row> other_rows() {
        .takes = count,
        .becomes = "recompute full",
        .by = recompute},
-      {.key = "activation_checkpointing.cpu_checkpointing", .takes = flag, .open = kOffload},
+      {.key = "activation_checkpointing.cpu_checkpointing", .takes = flag, .becomes = kOffloadActivations},
       {.key = "activation_checkpointing.contiguous_memory_optimization", .takes = flag, .ignored = kArena},
       {.key = "activation_checkpointing.synchronize_checkpoint_boundary", .takes = flag, .ignored = kTimes},
       {.key = "activation_checkpointing.profile", .takes = flag, .ignored = kTimes},
@@ -133,7 +134,7 @@ std::vector<Row> other_rows() {
       {.key = "csv_monitor.*", .ignored = kMetrics},
       {.key = "comet.*", .ignored = kMetrics},
       {.key = "monitor_config.*", .ignored = kMetrics},
-      {.key = "aio.*", .ignored = "only an offload to disk reads it"},
+      {.key = "aio.*", .ignored = "a disk moves 8 blocks of 1 MiB at once"},
       {.key = "elasticity.enabled",
        .takes = flag,
        .refused = "the batch does not change with the ranks here: a job on 2 to 4 machines is --nnodes 2:4"},
@@ -172,6 +173,7 @@ void finish_deepspeed(Reading& r) {
   ds::finish_zero(r);
   ds::finish_optimizer(r);
   r.suggest("strategy", "no_shard");
+  finish_offload(r);
   r.suggest("train.max_norm", "1.0");
 }
 

@@ -4,6 +4,7 @@
 
 #include "trireme/base/units.h"
 #include "trireme/dialects/deepspeed_parts.h"
+#include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects::ds {
@@ -12,6 +13,7 @@ using config::Given;
 
 namespace {
 
+constexpr std::string_view kCopies = "copies are planned: offload.prefetch says how early they are made";
 constexpr std::string_view kQuantized = "quantised communication (ZeRO++); leave it out";
 constexpr std::string_view kStages[] = {"no_shard", "zero1", "shard_grad_op", "full_shard"};
 
@@ -160,7 +162,7 @@ std::vector<Row> zero_rows() {
        .ignored = "weights are gathered with an all-gather"},
       {.key = "zero_optimization.stage3_allgather_sequential", .takes = flag, .ignored = "gathers have one queue"},
       {.key = "zero_optimization.legacy_stage1", .takes = flag, .ignored = "there is one stage 1"},
-      {.key = "zero_optimization.round_robin_gradients", .takes = flag, .ignored = "nothing is offloaded"},
+      {.key = "zero_optimization.round_robin_gradients", .takes = flag, .ignored = kCopies},
       {.key = "zero_optimization.ignore_unused_parameters", .takes = flag, .ignored = "every parameter has a gradient"},
       {.key = "zero_optimization.zero_hpz_partition_size",
        .takes = count,
@@ -180,14 +182,19 @@ std::vector<Row> zero_rows() {
       {.key = "zero_optimization.override_module_apply", .takes = flag, .ignored = "there are no modules to hook"},
       {.key = "zero_optimization.log_trace_cache_warnings", .takes = flag, .ignored = "there is no trace cache"},
       {.key = "zero_optimization.enable_sanity_checks", .takes = flag, .ignored = "every plan is checked"},
-      {.key = "zero_optimization.cpu_offload", .takes = flag, .open = kOffload},
-      {.key = "zero_optimization.cpu_offload_param", .takes = flag, .open = kOffload},
-      {.key = "zero_optimization.cpu_offload_params", .takes = flag, .open = kOffload},
-      {.key = "zero_optimization.cpu_offload_use_pin_memory", .takes = flag, .ignored = "nothing is offloaded"},
-      {.key = "zero_optimization.offload_param.device", .takes = text, .open = kOffload},
-      {.key = "zero_optimization.offload_optimizer.device", .takes = text, .open = kOffload},
-      {.key = "zero_optimization.offload_param.*", .ignored = "it belongs to an offload, which is off or refused"},
-      {.key = "zero_optimization.offload_optimizer.*", .ignored = "it belongs to an offload, which is off or refused"},
+      {.key = "zero_optimization.cpu_offload", .takes = flag, .becomes = kOffloadOptimizer},
+      {.key = "zero_optimization.cpu_offload_param", .takes = flag, .becomes = kOffloadParameters},
+      {.key = "zero_optimization.cpu_offload_params", .takes = flag, .becomes = kOffloadParameters},
+      {.key = "zero_optimization.cpu_offload_use_pin_memory",
+       .takes = flag,
+       .ignored = "host memory is planned and held"},
+      {.key = "zero_optimization.offload_param.device", .takes = text, .becomes = kOffloadParameters},
+      {.key = "zero_optimization.offload_optimizer.device", .takes = text, .becomes = kOffloadOptimizer},
+      {.key = "zero_optimization.offload_param.nvme_path", .takes = text, .becomes = "offload.path"},
+      {.key = "zero_optimization.offload_optimizer.nvme_path", .takes = text, .becomes = "offload.path"},
+      {.key = "zero_optimization.offload_optimizer.ratio", .takes = number, .becomes = kOffloadRatio},
+      {.key = "zero_optimization.offload_param.*", .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.*", .ignored = kCopies},
       {.key = "zero_optimization.compute_grad_norm",
        .takes = flag,
        .ignored = "the norm is always computed: it is exact"},

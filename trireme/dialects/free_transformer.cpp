@@ -7,6 +7,7 @@
 
 #include "trireme/dialects/deepspeed_parts.h"
 #include "trireme/dialects/free_transformer_rules.h"
+#include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects {
@@ -96,7 +97,7 @@ const Dialect& free_transformer() {
                .takes = text,
                .becomes = "precision.reduce: float32 fp32, the dtype of fsdp_param_dtype compute"},
               {.key = "distributed.fsdp_buffer_dtype", .takes = text, .ignored = "rotary angles are computed in fp32"},
-              {.key = "distributed.cpu_offload", .takes = flag, .open = kOffload},
+              {.key = "distributed.cpu_offload", .takes = flag, .becomes = kOffloadAll},
               {.key = "distributed.backend", .takes = text, .ignored = "comm.backend chooses how ranks communicate"},
               {.key = "training.use_fsdp", .takes = flag, .becomes = "strategy: full_shard, or no_shard if false"},
               {.key = "training.use_deepspeed",

@@ -8,6 +8,7 @@
 #include "trireme/dialects/batch.h"
 #include "trireme/dialects/free_transformer_rules.h"
 #include "trireme/dialects/number_formats.h"
+#include "trireme/dialects/offload.h"
 
 namespace trireme::dialects {
 
@@ -113,6 +114,7 @@ void choose_latent(Reading& r) {
 
 void finish_free_transformer(Reading& r) {
   choose_strategy(r);
+  finish_offload(r);
   if (!r.is_file()) return;
   choose_precision(r);
   choose_betas(r);

@@ -6,6 +6,7 @@
 
 #include "trireme/dialects/litgpt_model.h"
 #include "trireme/dialects/number_formats.h"
+#include "trireme/dialects/offload.h"
 #include "trireme/dialects/reading.h"
 #include "trireme/dialects/reasons.h"
 
@@ -35,6 +36,7 @@ void strategy(Reading& r, const Given& entry) {
 // enough to say that LitGPT's are meant, because they are Trireme's too.
 void finish_litgpt(Reading& r) {
   finish_litgpt_model(r);
+  finish_offload(r);
   if (!r.is_file()) return;
   const bool tunes = r.command().starts_with("finetune");
   r.suggest("train.global_batch_size", tunes ? "16" : "512");
@@ -134,7 +136,7 @@ const Dialect& litgpt() {
                  .words = {{"NONE", "parameter"}, {"LAYER", "layer"}, {"BLOCK", "block"}}},
                 {.key = "state_dict_type", .takes = text, .ignored = kOneFolder},
                 {.key = "auto_wrap_policy", .ignored = "wrap.by says it: a block, as LitGPT's Block"},
-                {.key = "cpu_offload", .takes = flag, .open = kOffload},
+                {.key = "cpu_offload", .takes = flag, .becomes = kOffloadAll},
             },
         .takes_native_keys = true,
         .finish = finish_litgpt};

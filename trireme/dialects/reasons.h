@@ -11,8 +11,6 @@ inline constexpr std::string_view kOneFolder = "a checkpoint is one folder with 
 inline constexpr std::string_view kAnyMesh = "any mesh continues any checkpoint, in pieces of any size";
 inline constexpr std::string_view kArena = "memory is planned before the first step: trireme explain memory";
 inline constexpr std::string_view kTimes = "--profile says what takes time, and --profile.schedule draws each action";
-inline constexpr std::string_view kOffload =
-    "state and weights in host memory or on disk: leave it out, or say none or false";
 inline constexpr std::string_view kCompiled = "nothing is compiled at run time here";
 
 }  // namespace trireme::dialects

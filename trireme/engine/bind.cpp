@@ -27,14 +27,19 @@ at::Tensor Engine::view(const Value& value, at::IntArrayRef shape, at::ScalarTyp
   return at_address(base_[static_cast<int>(value.memory)] + value.offset, shape, dtype);
 }
 
-Engine::GroupViews Engine::group_views(int group) const {
-  const Schedule& s = plan_.train();
+Engine::GroupViews Engine::group_views(int group, const Schedule& s, const Action* action) const {
   const plan::GroupStorage& storage = plan_.storage[group];
   const shard::Range held = plan_.held(group);
   const int64_t numel = plan_.layouts[group].numel();
   const auto get = [&](ValueKind kind, int64_t elements, at::ScalarType dtype) {
-    const int v = s.find(kind, group, -1);
-    return v < 0 ? at::Tensor() : view(s.values[v], {elements}, dtype);
+    int v = s.find(kind, group, -1);
+    if (v < 0) return at::Tensor();
+    if (action == nullptr) return view(s.values[v], {elements}, dtype);  // tiles lie side by side
+    const bool tiled = s.find(kind, group, -1, 1) >= 0;
+    if (tiled) v = s.find(kind, group, -1, action->part);
+    for (const schedule::Use& u : action->uses)
+      if (s.original(u.value) == v) v = u.value;
+    return view(s.values[v], {tiled ? plan_.tile(group, action->part).size() : elements}, dtype);
   };
   GroupViews g;
   g.weights = get(ValueKind::weights, numel, storage.compute);
@@ -55,6 +60,13 @@ Engine::GroupViews Engine::group_views(int group) const {
   if (!g.master.defined()) g.master = own_weights;  // one copy serves as both
   if (storage.mixed())
     g.compute_copy = own_weights.defined() ? own_weights : get(ValueKind::compute_shard, held.size(), storage.compute);
+  if (action == nullptr || action->kind != ActionKind::step) return g;
+  const shard::Range tile = plan_.tile(group, action->part);
+  const auto cut = [&](at::Tensor& whole) {
+    if (whole.defined() && whole.numel() > tile.size()) whole = whole.narrow(0, tile.begin, tile.size());
+  };
+  for (at::Tensor* tensor : {&g.master, &g.step_gradient, &g.compute_copy, &g.compensation}) cut(*tensor);
+  for (at::Tensor& state : g.optimizer) cut(state);
   return g;
 }
 
@@ -157,7 +169,7 @@ void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std:
       case ValueKind::local_gradient:
       case ValueKind::gradient:
         gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner], request.precision.gradient());
-        places[v.owner] = u.value;
+        places[v.owner] = s.original(u.value);
         if (u.access == schedule::Access::write)
           for (at::Tensor& gap : gaps_of(base, v.owner)) bound.gaps.push_back(std::move(gap));
         break;
@@ -226,7 +238,7 @@ void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std:
 
 void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
   const int g = a.owner;
-  const GroupViews& v = views_.at(g);
+  const GroupViews& v = b.group;
   const at::ScalarType compute = plan_.storage[g].compute, slot = plan_.request.precision.gradient();
   const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
   switch (a.kind) {
@@ -287,12 +299,24 @@ std::vector<Engine::Bound> Engine::bind(const Shapes& shapes) {
       }
       b.input = view(used(0), {b.counts[comm_.loss->rank()]}, at::kDouble);
       b.output = view(used(1), {all_losses}, at::kDouble);
+    } else if (schedule::is_transfer(a.kind)) {
+      bind_transfer(b, s, a);
+    } else if (a.kind == ActionKind::sum_squares) {
+      b.group = group_views(a.owner, s, &a);
     } else if (a.kind == ActionKind::step) {
+      b.group = group_views(a.owner, s, &a);
+      const shard::Range tile = plan_.tile(a.owner, a.part);
+      for (optim::DecaySegment cut : plan_.segments(a.owner)) {
+        cut.begin = std::max(cut.begin, tile.begin) - tile.begin;
+        cut.end = std::min(cut.end, tile.end) - tile.begin;
+        if (cut.begin < cut.end) b.segments.push_back(cut);
+      }
       b.step_traffic = plan_.step_traffic(a.owner);
       for (const schedule::Use& u : a.uses)
         if (const Value& v = s.values[u.value]; v.kind == ValueKind::step_work)
           b.output = view(v, {v.bytes}, at::kByte);
     } else if (schedule::traits_of(a.kind).owner == schedule::Owner::group) {
+      b.group = group_views(a.owner, s, &a);
       bind_group(b, s, a);
     }
     all.push_back(std::move(b));

@@ -47,6 +47,8 @@ std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
 
 void Engine::check_device() const {
   if (!on_gpu()) return;
+  if (plan_.request.offload.any())
+    throw UsageError("offload.* moves values of ranks on processors; leave it out with accelerator cuda");
   if (options_.poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
   const model::ModelConfig& c = model_.config;
   const bool plain = !c.gated_mlp && c.activation != model::Activation::gelu_tanh;

@@ -58,11 +58,12 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   share(Memory::symmetric, *comm_.reduce);
   share(Memory::host_shared, *comm_.gather);
   share(Memory::host_reduced, *comm_.reduce);
+  allocate_tiers();
   for (const auto& [axis, mesh, name, adjective] : comm::kUnitAxes)
     if (const auto& ranks = comm_.inside[axis]; ranks->size() > 1)
       inside_[axis] = std::make_unique<WatchedCommunicator>(ranks, axis);
   for (int g : plan_.local_groups) {
-    views_[g] = group_views(g);
+    views_[g] = group_views(g, plan_.train());
     if (plan_.storage[g].trained) segments_[g] = plan_.segments(g);
   }
   size_t longest = 0;
@@ -143,6 +144,7 @@ void Engine::refresh_weights() {
     if (views.compute_copy.defined()) views.compute_copy.copy_(views.master);
   }
   mirror_.clear();
+  seal_tiers();
 }
 
 GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::Tensor&)>& take,
@@ -172,6 +174,7 @@ GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::T
 }
 
 std::vector<GroupState> Engine::state() {
+  looked_at_file_ = true;
   std::vector<GroupState> out;
   for (auto& [g, v] : views_) {
     const auto take = [this](const at::Tensor& tensor) { return on_host(tensor); };
@@ -182,6 +185,7 @@ std::vector<GroupState> Engine::state() {
 }
 
 std::vector<GroupState> Engine::copy_state() {
+  looked_at_file_ = true;
   if (on_gpu()) return saved_part(state());
   const Schedule& s = plan_.train();
   const int copy = s.find(ValueKind::save_copy, -1, -1);
@@ -216,6 +220,8 @@ StepResult Engine::train_step(const StepInputs& inputs) {
   loss_scale_ = inputs.loss_scale.value_or(1);
   committed_.reset();
   if (comm_.recorder) comm_.recorder->set_step(inputs.optimizer.step);
+  squares_.clear();
+  squares_on_gpu_ = at::Tensor();
   run(List::train);
   const double loss = mean_loss(List::train, double(inputs.supervised_tokens));
   const bool committed = commits();
@@ -229,6 +235,8 @@ StepResult Engine::train_step(const StepInputs& inputs) {
 
 // All ranks have the same norm. Nothing of the state has been touched when it is known.
 bool Engine::overflowed() const { return inputs_->loss_scale && !std::isfinite(gradient_norm_); }
+
+bool Engine::takes_step() { return commits() && !overflowed(); }
 
 // Ranks without a part of the state have no optimizer action: they decide after the list.
 bool Engine::commits() {
@@ -271,13 +279,14 @@ double Engine::mean_loss(List list, double tokens) {
 }
 
 void Engine::wait_until(int index) {
-  const base::Metered metered(base::Activity::communication);
   size_t kept = 0;
   for (size_t i = 0; i < pending_.size(); ++i) {
-    if (pending_[i].completes_at <= index)
+    if (pending_[i].completes_at <= index) {
+      const base::Metered metered(pending_[i].activity);
       pending_[i].work->wait();
-    else
+    } else {
       pending_[kept++] = pending_[i];
+    }
   }
   pending_.resize(kept);
 }
@@ -285,6 +294,7 @@ void Engine::wait_until(int index) {
 void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   comm::FlightRecorder* recorder = comm_.recorder.get();
   const comm::FlightRecorder::Actions actions(recorder);
+  leave_tiers();
   if (on_gpu()) ops::cuda_kernels().allow_any_order(plan_.request.precision.any_order);
   base::meter_fence();
   const base::Stopwatch watch;
@@ -321,26 +331,32 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   const base::Metered metered(activity);
   // Once the ranks have agreed to take the step, it is not given up.
   if (!given_up_ && !committed_ && inputs_ && inputs_->give_up) given_up_ = inputs_->give_up();
-  if (given_up_ && activity != base::Activity::communication) return pass_by(a, b);
+  // Copies are made and written back even then: what a step left alone must not change.
+  if (given_up_ && activity != base::Activity::communication && activity != base::Activity::offload)
+    return pass_by(s, a, b);
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {
     case ActionKind::load_batch:
       return load(a, b);
+    case ActionKind::sum_squares:
+      return sum_squares(a, b);
     case ActionKind::gather_norm:
-      return gather_norm();
+      return gather_norm(s, a);
     case ActionKind::clip:
       gradient_scale_ = inputs_->max_norm ? std::min(1.0, *inputs_->max_norm / (gradient_norm_ + 1e-6)) : 1.0;
       return;
     case ActionKind::step:
-      if (commits() && !overflowed()) step(a, b);
+      if (takes_step()) step(a, b);
       return;
     default:
       break;
   }
   if (is_gathered(a)) return;
-  comm::WorkPtr work = communicate(a, b);
+  // A step that is not taken writes no weights: their homes stay as they are.
+  if (a.kind == ActionKind::evict && inputs_ && committed_ && !takes_step()) return;
+  comm::WorkPtr work = schedule::is_transfer(a.kind) ? transfer(a, b) : communicate(a, b);
   if (a.completes_at >= 0)
-    pending_.push_back({std::move(work), a.completes_at});
+    pending_.push_back({std::move(work), a.completes_at, activity});
   else
     work->wait();
 }
@@ -350,8 +366,8 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
 bool Engine::is_gathered(const Action& a) const { return a.kind == ActionKind::unshard && gathered_.contains(a.owner); }
 
 // What a step that was given up still does, because other ranks wait for it: units' own traffic and the norm's.
-void Engine::pass_by(const Action& a, const Bound& b) {
-  if (a.kind == ActionKind::gather_norm) return gather_norm();
+void Engine::pass_by(const Schedule& s, const Action& a, const Bound& b) {
+  if (a.kind == ActionKind::gather_norm) return gather_norm(s, a);
   if (a.kind == ActionKind::step) return static_cast<void>(commits());
   if (!schedule::is_computation(a.kind)) return;
   replay(*b.rows, comm_.inside, options_.device);
@@ -366,7 +382,7 @@ void Engine::step(const Action& a, Bound& b) {
   const auto add_parts = [&](const at::Tensor& tensor) {
     if (parts != nullptr) parts->all_reduce(tensor, tensor, {})->wait();
   };
-  const GroupViews& g = views_.at(a.owner);
+  const GroupViews& g = b.group;
   gathered_.erase(a.owner);
   const uint64_t key = model::dropout_step_key(inputs_->seed, inputs_->optimizer.step) ^
                        model::dropout_module_key(plan_.layouts[a.owner].name());
@@ -378,8 +394,8 @@ void Engine::step(const Action& a, Bound& b) {
                         .work = b.output,
                         .stochastic = plan_.request.precision.rounding == model::Rounding::stochastic,
                         .key = key,
-                        .first = plan_.held(a.owner).begin},
-                       segments_.at(a.owner), options, add_parts);
+                        .first = plan_.held(a.owner).begin + plan_.tile(a.owner, a.part).begin},
+                       b.segments, options, add_parts);
   if (parts != nullptr) parts->finish();
 }
 

@@ -16,12 +16,16 @@
 #include <tuple>
 #include <vector>
 
+#include "trireme/base/meter.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/flight_recorder.h"
 #include "trireme/engine/arena.h"
 #include "trireme/engine/communicators.h"
+#include "trireme/engine/offload_file.h"
+#include "trireme/engine/transfer_queue.h"
 #include "trireme/engine/unit_traffic.h"
 #include "trireme/model/model.h"
+#include "trireme/optim/exact_sum.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/plan/step_plan.h"
 
@@ -107,6 +111,7 @@ struct EngineOptions {
   /// The device of the arena and of computation. On a GPU, actions are issued to the current stream and the host runs
   /// ahead; a step ends when its loss has been read back. All communicators except `world` are on the same device.
   at::Device device = at::kCPU;
+  std::filesystem::path offload_path = ".";  ///< folder of what rests on a disk
 };
 
 /// Start and end of one action of the last step, seconds since the step began.
@@ -153,11 +158,17 @@ class Engine {
   void refresh_weights();
 
   const plan::StepPlan& plan() const { return plan_; }
-  int64_t allocated_bytes() const;  ///< of all regions; equals plan().arena.total()
+  int64_t allocated_bytes() const;  ///< of all regions but the tiers; equals plan().arena.total()
   const std::vector<ActionTime>& timeline() const { return timeline_; }
   const Communicators& communicators() const { return comm_; }
 
  private:
+  struct GroupViews {  // persistent tensors of a group that this rank holds
+    at::Tensor weights, master, gradient, step_gradient, local_gradient, compute_copy, compensation;
+    std::vector<at::Tensor> optimizer;
+    at::Tensor whole_state;  ///< of optimizers that keep nothing else
+    std::vector<at::Tensor> state() const { return whole_state.defined() ? std::vector{whole_state} : optimizer; }
+  };
   struct Bound {  // an action with its views of the arena
     comm::ActionLabel label;
     model::UnitTensors unit;  // computation
@@ -167,21 +178,23 @@ class Engine {
     std::vector<at::Tensor> gaps;  // of the gradients that start here: bytes that no unit of this rank writes
     at::Tensor input, output;  // communication; output: also the work memory of an optimizer's step
     std::vector<model::TrafficRow> step_traffic;
+    std::vector<optim::DecaySegment> segments;  // step
     std::vector<int64_t> counts;
     BatchTensors batch;  // load_batch
     BatchTensors host_batch;  // the same on the host, if the batch lies on a GPU
+    GroupViews group;  // of an action on a group: its persistent tensors, or the copies of them that it uses
+    struct {
+      char* copy = nullptr;
+      char* home = nullptr;
+      int64_t offset = 0;  // of the home
+      const std::string* label = nullptr;  // of the home
+    } move;  // fetch, evict
   };
   struct Pending {
     comm::WorkPtr work;
     int completes_at;
+    base::Activity activity;
   };
-  struct GroupViews {  // persistent tensors of a group that this rank holds
-    at::Tensor weights, master, gradient, step_gradient, local_gradient, compute_copy, compensation;
-    std::vector<at::Tensor> optimizer;
-    at::Tensor whole_state;  ///< of optimizers that keep nothing else
-    std::vector<at::Tensor> state() const { return whole_state.defined() ? std::vector{whole_state} : optimizer; }
-  };
-
   // bind.cpp
   at::Tensor at_address(char* data, at::IntArrayRef shape, at::ScalarType dtype) const;
   at::Tensor view(const schedule::Value& value, at::IntArrayRef shape, at::ScalarType dtype) const;
@@ -189,7 +202,8 @@ class Engine {
     return view(value, spec.shape, spec.dtype);
   }
   std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) const;
-  GroupViews group_views(int group) const;
+  /// Of the values that `action` uses, where it uses them; else of those that persist.
+  GroupViews group_views(int group, const schedule::Schedule& schedule, const schedule::Action* action = nullptr) const;
   /// The shapes of a list's values: as planned, or of a run of generation with fewer rows.
   struct Shapes {
     schedule::List list;
@@ -217,9 +231,10 @@ class Engine {
   comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
   void step(const schedule::Action& action, Bound& bound);
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
-  void pass_by(const schedule::Action& action, const Bound& bound);
+  void pass_by(const schedule::Schedule& schedule, const schedule::Action& action, const Bound& bound);
   static void leave_empty(const schedule::Action& action, Bound& bound);
   bool commits();
+  bool takes_step();
   bool overflowed() const;
   void wait_until(int index);
   void progress();
@@ -233,7 +248,16 @@ class Engine {
   at::Tensor on_host(const at::Tensor& tensor);
 
   // norm.cpp
-  void gather_norm();
+  void add_squares(int group, const at::Tensor& step_gradient);
+  void sum_squares(const schedule::Action& action, const Bound& bound);
+  void gather_norm(const schedule::Schedule& schedule, const schedule::Action& action);
+
+  // offload.cpp
+  void allocate_tiers();
+  void bind_transfer(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action) const;
+  comm::WorkPtr transfer(const schedule::Action& action, const Bound& bound);
+  void seal_tiers();
+  void leave_tiers();
 
   // poison.cpp
   void poison_ended(const schedule::Schedule& schedule, int index);
@@ -274,9 +298,21 @@ class Engine {
   // Scalars of the step under way.
   const StepInputs* inputs_ = nullptr;
   const LoadBatch* load_batch_ = nullptr;
+  optim::ExactSum squares_;  ///< of the gradients so far
+  at::Tensor squares_on_gpu_;
   double gradient_norm_ = 0, gradient_scale_ = 1, loss_scale_ = 1;
   bool given_up_ = false;
   std::optional<bool> committed_;
+
+  // Tiers. Last, so that transfers end before the memory that they use.
+  MappedMemory host_memory_;
+  std::unique_ptr<OffloadFile> file_;
+  bool looked_at_file_ = false;  ///< through its mapping, since the last step
+  struct Mover {
+    std::unique_ptr<BlockIo> io;  ///< of a disk
+    std::unique_ptr<TransferQueue> queue;
+  };
+  std::map<schedule::Queue, Mover> movers_;
 };
 
 }  // namespace trireme::engine

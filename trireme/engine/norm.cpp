@@ -41,48 +41,55 @@ void leave_out(double* partials, const T* gradient, shard::Range counted_here, c
 
 }  // namespace
 
-void Engine::gather_norm() {
+void Engine::add_squares(int g, const at::Tensor& step_gradient) {
+  const shard::Range held = plan_.held(g), mine = plan_.saved(g);
+  const int64_t blocks = mine.size() / shard::kBlockElements;
+  if (blocks == 0) return;
+  const schedule::Schedule& s = plan_.train();
+  const schedule::Value& scratch = s.values[s.find(schedule::ValueKind::norm_partials, -1, -1)];
+  at::Tensor partials = view(scratch, {blocks}, at::kDouble);
+  at::Tensor gradient = step_gradient.narrow(0, mine.begin - held.begin, mine.size());
+  optim::stored_norm_partials(partials, gradient);
+  const auto& parameters = model_.groups[g].parameters;
+  const bool all_counted = std::ranges::all_of(parameters, &model::ParameterSpec::counted);
+  if (on_gpu() && all_counted) {
+    // The terms are added there, so that the host waits once for all groups.
+    if (!squares_on_gpu_.defined())
+      squares_on_gpu_ = at::zeros({optim::ExactSum::kLimbs}, partials.options().dtype(at::kLong));
+    optim::add_exactly(squares_on_gpu_, partials);
+    return;
+  }
+  partials = partials.to(at::kCPU);  // the tensor itself where it lies there
+  if (!all_counted) {
+    gradient = gradient.to(at::kCPU);
+    if (ops::is_narrow(gradient.scalar_type())) gradient = gradient.to(at::kFloat);
+    if (gradient.scalar_type() == at::kDouble)
+      leave_out(partials.data_ptr<double>(), gradient.data_ptr<double>(), mine, plan_.layouts[g], parameters);
+    else
+      leave_out(partials.data_ptr<double>(), gradient.data_ptr<float>(), mine, plan_.layouts[g], parameters);
+  }
+  squares_.add({partials.data_ptr<double>(), static_cast<size_t>(blocks)});
+}
+
+void Engine::sum_squares(const schedule::Action& a, const Bound& b) { add_squares(a.owner, b.group.step_gradient); }
+
+// Adds the squares of the gradients that it reads to those of the gradients that have left.
+void Engine::gather_norm(const schedule::Schedule& list, const schedule::Action& a) {
   static_assert(schedule::kNormSumBytes == 8 * optim::ExactSum::kLimbs);
+  if (!given_up_)  // else gradients may be anything
+    for (const schedule::Use& u : a.uses)
+      if (const schedule::Value& v = list.values[u.value]; v.kind == schedule::ValueKind::gradient)
+        add_squares(v.owner, views_.at(v.owner).step_gradient);
+  optim::ExactSum& sum = squares_;
+  if (squares_on_gpu_.defined()) {
+    const at::Tensor on_host = squares_on_gpu_.to(at::kCPU);
+    sum.add_limbs({on_host.data_ptr<int64_t>(), optim::ExactSum::kLimbs});
+  }
   const schedule::Schedule& s = plan_.train();
   const auto tensor = [&](schedule::ValueKind kind, at::ScalarType dtype) {
     const schedule::Value& v = s.values[s.find(kind, -1, -1)];
     return view(v, {v.bytes / 8}, dtype);
   };
-  const at::Tensor scratch = tensor(schedule::ValueKind::norm_partials, at::kDouble);
-  optim::ExactSum sum;
-  // On a GPU the terms are added there, so that the host waits once for all groups.
-  const at::Tensor limbs =
-      on_gpu() ? at::zeros({optim::ExactSum::kLimbs}, scratch.options().dtype(at::kLong)) : at::Tensor();
-  for (const auto& [g, views] : views_) {
-    if (given_up_) break;  // its gradients may be anything
-    if (!plan_.storage[g].trained) continue;
-    const shard::Range held = plan_.held(g), mine = plan_.saved(g);
-    const int64_t blocks = mine.size() / shard::kBlockElements;
-    if (blocks == 0) continue;
-    at::Tensor partials = scratch.narrow(0, 0, blocks);
-    at::Tensor gradient = views.step_gradient.narrow(0, mine.begin - held.begin, mine.size());
-    optim::stored_norm_partials(partials, gradient);
-    const auto& parameters = model_.groups[g].parameters;
-    const bool all_counted = std::ranges::all_of(parameters, &model::ParameterSpec::counted);
-    if (on_gpu() && all_counted) {
-      optim::add_exactly(limbs, partials);
-      continue;
-    }
-    partials = partials.to(at::kCPU);  // the tensor itself where it lies there
-    if (!all_counted) {
-      gradient = gradient.to(at::kCPU);
-      if (ops::is_narrow(gradient.scalar_type())) gradient = gradient.to(at::kFloat);
-      if (gradient.scalar_type() == at::kDouble)
-        leave_out(partials.data_ptr<double>(), gradient.data_ptr<double>(), mine, plan_.layouts[g], parameters);
-      else
-        leave_out(partials.data_ptr<double>(), gradient.data_ptr<float>(), mine, plan_.layouts[g], parameters);
-    }
-    sum.add({partials.data_ptr<double>(), static_cast<size_t>(blocks)});
-  }
-  if (on_gpu()) {
-    const at::Tensor on_host = limbs.to(at::kCPU);
-    sum.add_limbs({on_host.data_ptr<int64_t>(), optim::ExactSum::kLimbs});
-  }
   if (const int ranks = comm_.world->size(); ranks > 1) {
     constexpr int64_t kLimbs = optim::ExactSum::kLimbs;
     const at::Tensor sums =

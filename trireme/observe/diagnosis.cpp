@@ -77,7 +77,15 @@ class Diagnosis {
     memory();
     recompute();
     link();
+    offload();
     few_tokens();
+  }
+
+  void offload() {
+    add("offload", mean(ranks_, [](const RankWindow& r) { return r.of(Activity::offload); }),
+        "ranks wait for values that rest in host memory or on a disk",
+        "keep more in memory (--offload.ratio 0.5), start copies earlier (--offload.prefetch 2), or do more for each "
+        "copy with a larger --train.global_batch_size");
   }
 
   void data() {

@@ -48,8 +48,24 @@ MemoryReport memory_report(const StepPlan& plan) {
   report.host_shared_bytes = plan.arena.host_shared_bytes();
   report.peak_action = schedule::describe(s, s.actions[peak]);
   std::map<Share, int64_t> by_share;
+  std::array<std::map<Share, int64_t>, schedule::kNumMemories> resting;
   for (const schedule::Value& v : s.values)
-    if (v.persistent || (v.first <= peak && peak <= v.last && v.first >= 0)) {
+    if (schedule::is_tier(v.memory) && v.persistent)
+      for (const auto& [share, bytes] : shares_of(plan, v)) resting[static_cast<size_t>(v.memory)][share] += bytes;
+  const auto rows_of = [&](schedule::Memory memory) {
+    std::vector<MemoryRow> rows;
+    int64_t rest = plan.arena.of(memory);
+    for (const auto& [share, bytes] : resting[static_cast<size_t>(memory)]) {
+      rows.push_back({schedule::name_of(share.first) + share.second, bytes});
+      rest -= bytes;
+    }
+    if (rest > 0) rows.push_back({schedule::name_of(Cause::saved), rest});
+    return rows;
+  };
+  report.host = rows_of(schedule::Memory::host);
+  report.disk = rows_of(schedule::Memory::disk);
+  for (const schedule::Value& v : s.values)
+    if (!schedule::is_tier(v.memory) && (v.persistent || (v.first <= peak && peak <= v.last && v.first >= 0))) {
       // A value that takes over another's bytes counts once, for the one before it.
       if (v.takes_over >= 0 && s.values[v.takes_over].last >= peak) continue;
       for (const auto& [share, bytes] : shares_of(plan, v)) by_share[share] += bytes;
@@ -65,8 +81,9 @@ MemoryReport memory_report(const StepPlan& plan) {
     const schedule::Schedule& list = plan.lists[traits.list];
     int64_t most = 0;
     for (const auto& live : schedule::live_bytes(list)) {
-      for (int m = 0; m < schedule::kNumMemories; ++m) bound[m] = std::max(bound[m], live[m]);
-      most = std::max(most, std::accumulate(live.begin(), live.end(), int64_t{0}));
+      for (int m = 0; m < schedule::kNumMemories; ++m)
+        if (!schedule::is_tier(static_cast<schedule::Memory>(m))) bound[m] = std::max(bound[m], live[m]);
+      most = std::max(most, schedule::own_bytes(live));
     }
     if (!plan.lists[schedule::List::generate].actions.empty() && plan.request.trains)
       report.phases.emplace_back(traits.list == schedule::List::train      ? "  training"
@@ -83,8 +100,19 @@ int64_t bytes_on_host(const StepPlan& plan, int64_t ranks, bool shared_memory) {
     const bool here = std::ranges::all_of(group, [&](int rank) { return rank < ranks; });
     return shared_memory && here ? bytes / static_cast<int64_t>(group.size()) : bytes;
   };
-  return plan.arena.private_bytes() + share(plan.groups.gather, plan.arena.of(schedule::Memory::host_shared)) +
+  return plan.arena.private_bytes() + plan.arena.of(schedule::Memory::host) +
+         share(plan.groups.gather, plan.arena.of(schedule::Memory::host_shared)) +
          share(plan.groups.reduce, plan.arena.of(schedule::Memory::host_reduced));
+}
+
+std::string describe_tiers(const MemoryReport& report) {
+  std::string out;
+  for (const auto& [where, rows] : {std::pair{"in host memory", &report.host}, {"on disk", &report.disk}}) {
+    int64_t sum = 0;
+    for (const MemoryRow& row : *rows) sum += row.bytes;
+    if (sum > 0) out += fmt::format("{} {:.0f} MiB {}", out.empty() ? ";" : ",", double(sum) / (1 << 20), where);
+  }
+  return out;
 }
 
 std::string render_memory(const MemoryReport& report) {
@@ -100,6 +128,16 @@ std::string render_memory(const MemoryReport& report) {
                      report.peak_action);
   for (const MemoryRow& row : report.phases)
     out += fmt::format("{:<32}{:>14.2f}  at most, in the same memory\n", row.cause, double(row.bytes) / mib);
+  for (const auto& [where, rows] : {std::pair{"in host memory", &report.host}, {"on disk", &report.disk}}) {
+    if (rows->empty()) continue;
+    int64_t sum = 0;
+    std::string causes;
+    for (const MemoryRow& row : *rows) {
+      sum += row.bytes;
+      causes += fmt::format("{}{} {:.2f}", causes.empty() ? "" : ", ", row.cause, double(row.bytes) / mib);
+    }
+    out += fmt::format("{:<32}{:>14.2f}  {}\n", where, double(sum) / mib, causes);
+  }
   out += fmt::format(
       "  {} bytes: {} private, {} once per host where ranks share memory; no placement needs less than {} ({:.2f} % "
       "below)\n",

@@ -60,6 +60,25 @@ std::optional<config::Refusal> check_gradient_dtypes(bool narrow_sums, bool wide
   return std::nullopt;
 }
 
+std::optional<config::Refusal> check_offload(Strategy strategy, int64_t shards, int64_t ranks,
+                                             const schedule::OffloadSettings& offload) {
+  const Strategy inside = on_one_copy(strategy);
+  const bool gathered_once = shards > 1 && (inside == Strategy::zero1 || inside == Strategy::shard_grad_op);
+  if (gathered_once && offload.parameters != schedule::Tier::none)
+    return config::Refusal{
+        fmt::format("offload.parameters moves a rank's own weights, but with strategy {} the ranks of a host share "
+                    "whole weights",
+                    config::name_of(strategy)),
+        "set strategy full_shard, or leave offload.parameters out"};
+  const bool whole = strategy == Strategy::no_shard || strategy == Strategy::zero1 || shards == 1;
+  if (whole && ranks > 1 && offload.gradients != schedule::Tier::none)
+    return config::Refusal{
+        fmt::format("offload.gradients moves a rank's own sums of gradients, but with strategy {} {} ranks share them",
+                    config::name_of(strategy), ranks),
+        "set strategy full_shard or shard_grad_op, or leave offload.gradients out"};
+  return std::nullopt;
+}
+
 std::optional<config::Refusal> check_sequence_parallel(int64_t tokens, int64_t tp) {
   if (tokens % tp == 0) return std::nullopt;
   return config::Refusal{fmt::format("mesh.sequence_parallel cannot share the {} tokens of a micro-batch among {}",

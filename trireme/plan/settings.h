@@ -7,6 +7,7 @@
 
 #include "trireme/config/declaration.h"
 #include "trireme/model/settings.h"
+#include "trireme/schedule/settings.h"
 
 namespace trireme::plan {
 
@@ -57,6 +58,10 @@ std::optional<config::Refusal> check_accumulation(Accumulation accumulation, Red
 /// Sums of gradients in two bytes (`narrow_sums`) need parts of two bytes: units that add up a step's gradients, and
 /// slots in the state dtype (`wide_slots`), have four.
 std::optional<config::Refusal> check_gradient_dtypes(bool narrow_sums, bool wide_slots, Accumulation accumulation);
+
+/// What ranks share cannot leave them: `shards` ranks divide the state of one copy, `ranks` reduce gradients together.
+std::optional<config::Refusal> check_offload(Strategy strategy, int64_t shards, int64_t ranks,
+                                             const schedule::OffloadSettings& offload);
 
 /// `tokens`: tokens of a micro-batch on each context-parallel rank.
 std::optional<config::Refusal> check_sequence_parallel(int64_t tokens, int64_t tp);

@@ -246,6 +246,17 @@ schedule::PipelineTiming timing_of(const StepPlan& plan, List list) {
                : schedule::time_forward_only(s, plan.stages.ranks, plan.stages.chunks, mbs);
 }
 
+// Spreads what leaves evenly over the groups, by bytes.
+void choose_groups(schedule::StepDeclaration& d) {
+  double owed = 0;
+  for (schedule::GroupDeclaration& g : d.groups) {
+    const double bytes = double(g.owned * g.state_bytes);
+    owed += d.offload.ratio * bytes;
+    g.leaves = owed >= bytes / 2;
+    if (g.leaves) owed -= bytes;
+  }
+}
+
 schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, List list) {
   const StepRequest& r = plan.request;
   schedule::StepDeclaration d;
@@ -266,6 +277,7 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
                         .optimizer_state = storage.optimizer_state,
                         .compensated = storage.compensated,
                         .whole_state_bytes = plan.whole_state_bytes(g),
+                        .step_tile = plan.step_tile(g),
                         .step_work_bytes = storage.trained ? optim::step_work_bytes(storage.rule, plan.segments(g),
                                                                                     storage.master, storage.compute)
                                                            : 0});
@@ -288,6 +300,8 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g)
     if (plan.storage[g].trained) d.norm_blocks = std::max(d.norm_blocks, plan.saved(g).size() / shard::kBlockElements);
   d.norm_ranks = r.mesh.world_size();
+  d.offload = r.offload;
+  choose_groups(d);
   if (r.save_copy) d.save_copy_bytes = plan.save_copy_bytes(schedule::local_groups(d));
   return d;
 }

@@ -63,6 +63,10 @@ struct StepPlan {
   shard::Range saved(int g) const;
   /// What the optimizer's step of group `g` updates on this rank: `held` cut into its parameters, and padding between.
   std::vector<optim::DecaySegment> segments(int g) const;
+  /// Elements that a Step of group `g` updates at once, where its state leaves this memory: the copies of a large group
+  /// would take too much of it. 0: all. tile: those of `held` that Step number `part` updates, counted from its begin.
+  int64_t step_tile(int g) const;
+  shard::Range tile(int g, int part) const;
   /// Bytes of the state of those parameters that has not their shapes (optim::whole_state).
   int64_t whole_state_bytes(int g) const;
   /// The calls that this step makes on the tensor-parallel axis.
@@ -107,6 +111,7 @@ struct MemoryRow {
 struct MemoryReport {
   std::vector<MemoryRow> rows;  ///< their sum is total_bytes
   std::vector<MemoryRow> phases;  ///< most bytes alive in each list of a run that also samples; else empty
+  std::vector<MemoryRow> host, disk;  ///< what rests there, by cause; not in total_bytes
   int64_t total_bytes = 0;  ///< the arena: what the engine allocates
   int64_t private_bytes = 0;  ///< of these, the rank's own and symmetric memory
   int64_t host_shared_bytes = 0;  ///< of these, one copy for the ranks of a group on a host, if they share memory
@@ -116,6 +121,8 @@ struct MemoryReport {
 
 MemoryReport memory_report(const StepPlan& plan);
 std::string render_memory(const MemoryReport& report);
+/// "; 12 MiB in host memory, 30 MiB on disk", or nothing.
+std::string describe_tiers(const MemoryReport& report);
 /// What a rank's arena adds to the memory of its host, if `ranks` ranks from 0 on are on one host. Of memory for a
 /// group this is the rank's part of the one copy; without `shared_memory`, or if the group has ranks on other hosts, a
 /// copy.

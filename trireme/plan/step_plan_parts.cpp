@@ -60,6 +60,22 @@ std::vector<optim::DecaySegment> StepPlan::segments(int g) const {
   return segments;
 }
 
+int64_t StepPlan::step_tile(int g) const {
+  constexpr int64_t kLeastElements = int64_t{1} << 20, kMostTiles = 512;
+  const schedule::OffloadSettings& o = request.offload;
+  const bool leaves = o.optimizer != schedule::Tier::none || o.master != schedule::Tier::none;
+  if (!leaves || !storage[g].trained || optim::is_by_tensor(storage[g].rule)) return 0;
+  int64_t all = 0;
+  for (int other = 0; other < std::ssize(layouts); ++other) all += held(other).size();
+  const int64_t tile = schedule::round_up(std::max(kLeastElements, all / kMostTiles), shard::kBlockElements);
+  return held(g).size() > tile ? tile : 0;
+}
+
+shard::Range StepPlan::tile(int g, int part) const {
+  const int64_t each = step_tile(g), all = held(g).size();
+  return each == 0 ? shard::Range{0, all} : shard::Range{part * each, std::min(all, (part + 1) * each)};
+}
+
 int64_t StepPlan::whole_state_bytes(int g) const {
   if (!storage[g].trained) return 0;
   return optim::whole_state_elements(storage[g].rule, segments(g)) *

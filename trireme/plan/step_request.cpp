@@ -65,6 +65,7 @@ void check_request(const StepRequest& r) {
   refuse(check_accumulation(r.accumulation, r.reduce));
   refuse(optim::check_storage(r.optimizer.rule, r.precision.narrow_weights || r.precision.narrow_gradients));
   refuse(check_gradient_dtypes(r.precision.narrow_gradients, r.precision.wide_slots, r.accumulation));
+  refuse(check_offload(r.strategy, r.num_shards(), int64_t{r.num_shards()} * r.num_replicas(), r.offload));
   if (r.sequence_parallel) refuse(check_sequence_parallel(r.shape.tokens() / r.size(Axis::cp), r.size(Axis::tp)));
   if (r.documents.attention && r.size(Axis::cp) > 1 && r.context == model::Context::ring)
     throw UsageError(

@@ -32,6 +32,7 @@ struct StepRequest {
   schedule::Prefetch prefetch = {};
   int reduce_lag = 1;
   schedule::PipelineSettings pipeline = {};
+  schedule::OffloadSettings offload = {};
   bool save_copy = false;                  ///< plan memory for a copy of the state that this rank saves
   int64_t guard_bytes = 0;                 ///< free bytes behind every transient value (debugging)
 

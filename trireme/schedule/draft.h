@@ -39,9 +39,19 @@ void insert_messages(DraftList& list, const StepDeclaration& step, const Pipelin
 void insert_unshards(DraftList& list, const StepDeclaration& step);
 /// Adds reductions of gradients after their last writer.
 void insert_reductions(DraftList& list, const StepDeclaration& step);
+/// True if the sum of a group's gradients rests in a tier.
+bool gradient_leaves(const StepDeclaration& step, int group);
+/// Adds SumSquares for such groups, as early as possible: their gradients are gone when the norm is gathered.
+void insert_squares(DraftList& list, const StepDeclaration& step);
 /// Appends losses, norm, clip and optimizer.
 void append_tail(DraftList& list, const StepDeclaration& step, bool train);
 /// Adds what each action reads and writes, and returns the finished list. `has_loss`: ListTraits.
 Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool has_loss = true);
+
+/// The memory of a tier; own memory for `none`.
+Memory memory_of(Tier tier);
+/// Of a finished list: makes copies of the values that rest in a tier, or that `offload.activations` sends there, and
+/// adds the Fetches and Evicts of these copies.
+void move_values(Schedule& schedule, const OffloadSettings& offload);
 
 }  // namespace trireme::schedule

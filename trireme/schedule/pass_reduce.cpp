@@ -86,7 +86,11 @@ void append_tail(DraftList& list, const StepDeclaration& step, bool train) {
   // Exchanges over replicas go on until the first tied sum, or the norm, reads their results.
   for (size_t i = first; i < end; ++i) list.drafts[i].completes_before = list.drafts[end].id;
   add(ActionKind::clip, -1);
-  for (int g : groups) add(ActionKind::step, g);
+  for (int g : groups)
+    for (int tile = 0; tile < step.groups[g].step_tiles(); ++tile) {
+      add(ActionKind::step, g);
+      list.drafts.back().part = tile;
+    }
 }
 
 }  // namespace trireme::schedule

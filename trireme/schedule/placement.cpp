@@ -32,7 +32,7 @@ void set_lifetimes(Schedule& s) {
 struct Item {
   std::vector<int> values;
   int first = std::numeric_limits<int>::max(), last = -1;
-  int64_t bytes = 0, offset = -1;
+  int64_t bytes = 0, offset = -1, alignment = kValueAlignment;
 };
 
 std::vector<Item> items_of(const Schedule& s, Memory memory) {
@@ -52,6 +52,7 @@ std::vector<Item> items_of(const Schedule& s, Memory memory) {
     item.first = std::min(item.first, v.first);
     item.last = std::max(item.last, v.last);
     item.bytes = std::max(item.bytes, aligned(v.bytes));
+    item.alignment = std::max(item.alignment, v.alignment);
   }
   return items;
 }
@@ -63,25 +64,30 @@ struct TopDown {
 };
 
 // The tightest gap that is large enough, or the place on top of everything.
-int64_t lowest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes) {
+int64_t lowest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes, int64_t alignment) {
   int64_t offset = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
   for (const auto& [at, size] : taken) {
     const int64_t gap = at - offset;
     if (gap >= bytes && gap < best_gap) best = offset, best_gap = gap;
-    offset = std::max(offset, at + size);
+    offset = std::max(offset, round_up(at + size, alignment));
   }
   return best >= 0 ? best : offset;
 }
 
 // The highest gap below `height`; -1 if there is none.
-int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes, int64_t height) {
+int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes, int64_t height,
+                       int64_t alignment) {
+  const auto below = [&](int64_t end, int64_t lowest) -> int64_t {
+    if (end - bytes < lowest) return -1;
+    const int64_t begin = (end - bytes) / alignment * alignment;
+    return begin >= lowest ? begin : -1;
+  };
   int64_t offset = 0, best = -1;
   for (const auto& [at, size] : taken) {
-    const int64_t end = std::min(at, height);
-    if (end - offset >= bytes) best = end - bytes;
+    best = std::max(best, below(std::min(at, height), offset));
     offset = std::max(offset, at + size);
   }
-  return height - offset >= bytes ? height - bytes : best;
+  return std::max(best, below(height, offset));
 }
 
 // An offset for each item in the given order; returns the region's size. Stops as soon as that exceeds `limit`: the
@@ -100,8 +106,8 @@ int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, 
         if (std::exchange(seen[other], index) != index) taken.emplace_back(items[other].offset, items[other].bytes);
     std::sort(taken.begin(), taken.end());
     const bool from_top = item.last - item.first < top.longest_life;
-    item.offset = from_top ? highest_offset(taken, item.bytes, top.height) : -1;
-    if (item.offset < 0) item.offset = lowest_offset(taken, item.bytes);
+    item.offset = from_top ? highest_offset(taken, item.bytes, top.height, item.alignment) : -1;
+    if (item.offset < 0) item.offset = lowest_offset(taken, item.bytes, item.alignment);
     size = std::max(size, item.offset + item.bytes);
     if (size > limit) return size;
     for (int t = item.first; t <= item.last; ++t) alive[t].push_back(index);
@@ -209,6 +215,7 @@ int64_t place_region(Schedule& s, Memory memory, int64_t base, int64_t guard_byt
   std::vector<Item> items = items_of(s, memory);
   for (Item& item : items) item.bytes += aligned(guard_bytes);
   if (items.empty()) return base;
+  for (const Item& item : items) base = round_up(base, item.alignment);
   Search search(items, static_cast<int>(s.actions.size()));
   const int64_t size = search.run();
   for (size_t i = 0; i < items.size(); ++i)
@@ -226,8 +233,8 @@ Arena place(std::span<Schedule> schedules, int64_t guard_bytes) {
     for (Value& v : s.values) {
       if (!v.persistent) continue;
       int64_t& offset = at[static_cast<int>(v.memory)];
-      v.offset = offset;
-      offset += aligned(v.bytes);
+      v.offset = round_up(offset, v.alignment);
+      offset = v.offset + aligned(v.bytes);
     }
     check_invariant(&s == &schedules[0] || at == arena.persistent,
                     "lists of one arena have the same persistent values");
@@ -266,12 +273,19 @@ std::vector<std::array<int64_t, kNumMemories>> live_bytes(const Schedule& s) {
   return live;
 }
 
+int64_t own_bytes(const std::array<int64_t, kNumMemories>& live) {
+  int64_t sum = 0;
+  for (int m = 0; m < kNumMemories; ++m)
+    if (!is_tier(static_cast<Memory>(m))) sum += live[m];
+  return sum;
+}
+
 int peak_action(const Schedule& s) {
   const auto live = live_bytes(s);
   int peak = 0;
   int64_t most = -1;
   for (size_t i = 0; i < live.size(); ++i) {
-    const int64_t total = std::accumulate(live[i].begin(), live[i].end(), int64_t{0});
+    const int64_t total = own_bytes(live[i]);
     if (total > most) most = total, peak = static_cast<int>(i);
   }
   return peak;

@@ -17,12 +17,16 @@ namespace trireme::schedule {
 
 constexpr int64_t kValueAlignment = 64;  ///< bytes
 constexpr int64_t aligned(int64_t bytes) { return (bytes + kValueAlignment - 1) / kValueAlignment * kValueAlignment; }
-constexpr int kNumMemories = 4;
+constexpr int kNumMemories = 6;
+/// Blocks of files that are read and written past the system's cache begin at multiples of this, in memory too.
+constexpr int64_t kDiskAlignment = 4096;
+constexpr int64_t round_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
 /// Sizes of the memory regions.
 struct Arena {
   std::array<int64_t, kNumMemories> bytes{};  ///< per Memory; persistent and transient values
   std::array<int64_t, kNumMemories> persistent{};  ///< of these, bytes of persistent values, which come first
+  /// Of the rank's memory, without the tiers.
   int64_t total() const { return private_bytes() + host_shared_bytes(); }
   int64_t private_bytes() const { return of(Memory::own) + of(Memory::symmetric); }
   int64_t host_shared_bytes() const { return of(Memory::host_shared) + of(Memory::host_reduced); }
@@ -38,7 +42,10 @@ Arena place(std::span<Schedule> schedules, int64_t guard_bytes = 0);
 /// No placement can be smaller than their maximum.
 std::vector<std::array<int64_t, kNumMemories>> live_bytes(const Schedule& schedule);
 
-/// Index of the action with the most live bytes.
+/// Of the memories that are no tiers.
+int64_t own_bytes(const std::array<int64_t, kNumMemories>& live);
+
+/// Index of the action with the most live bytes, without the tiers.
 int peak_action(const Schedule& schedule);
 
 }  // namespace trireme::schedule

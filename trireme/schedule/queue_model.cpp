@@ -73,6 +73,7 @@ class Model {
       return {{rank, queue}, {program.stages[queue.peer], Queue{other, own_stage_[rank], queue.lane}}};
     }
     std::vector<std::pair<int, Queue>> all;
+    if (is_transfer(queue.kind)) return {{rank, queue}};
     const auto members = program.members.find(queue.kind);
     if (members != program.members.end())
       for (int m : members->second) all.emplace_back(m, queue);
@@ -112,7 +113,7 @@ class Model {
     Span& span = out_.spans[rank][state.next];
     state.clock += cost(rank, state.next).compute;
     span.begin = state.clock;
-    if (partners(rank, a.queue).size() < 2) {
+    if (partners(rank, a.queue).size() < 2 && !is_transfer(a.kind)) {
       span.end = state.clock;
       state.finished[state.next] = true;
     } else {
@@ -184,7 +185,7 @@ class Model {
         out_.spans[m][q.front()].end = end;
         ranks_[m].finished[q.front()] = true;
         q.pop_front();
-        free_at_[{m, theirs}] = end;
+        free_at_[{m, device_of(theirs)}] = end;
         touched_.push_back(m);
       }
       any = true;
@@ -194,9 +195,14 @@ class Model {
 
   double lane_free(const std::vector<std::pair<int, Queue>>& all) {
     double at = 0;
-    for (const auto& lane : all)
-      if (const auto it = free_at_.find(lane); it != free_at_.end()) at = std::max(at, it->second);
+    for (const auto& [rank, queue] : all)
+      if (const auto it = free_at_.find({rank, device_of(queue)}); it != free_at_.end()) at = std::max(at, it->second);
     return at;
+  }
+
+  // A disk reads or writes: what goes both ways shares its rate.
+  static Queue device_of(const Queue& queue) {
+    return queue.kind == QueueKind::evict && queue.lane == kDiskLane ? Queue{QueueKind::fetch, -1, kDiskLane} : queue;
   }
 
   int head_of(int rank, const Queue& queue) const {

@@ -1,9 +1,9 @@
 // The queue model simulates how the lists of all ranks run together. Each rank runs its list in order. An action on a
 // communication queue is put at the end of that queue. A collective finishes when it is at the head of the queue of
-// every member. A message finishes when its send and its receive are at the heads of their queues (rendezvous). An
-// action waits for the asynchronous actions that must be complete before it. A computation that communicates inside
-// (tp, cp) finishes when all members have reached it. Without costs the model answers whether all ranks reach the end
-// (deadlock or not); with costs it also answers when.
+// every member; a transfer to or from a tier is alone in its queue. A message finishes when its send and its receive
+// are at the heads of their queues (rendezvous). An action waits for the asynchronous actions that must be complete
+// before it. A computation that communicates inside (tp, cp) finishes when all members have reached it. Without costs
+// the model answers whether all ranks reach the end (deadlock or not); with costs it also answers when.
 #pragma once
 
 #include <map>

@@ -56,7 +56,9 @@ const PaintStyle& style_of(Paint paint) {
                                                      {"reduce", "reduce", 'r'},
                                                      {"send", "send", '>'},
                                                      {"receive", "receive", '<'},
-                                                     {"norm", "loss and norm", 'n'}};
+                                                     {"norm", "loss and norm", 'n'},
+                                                     {"fetch", "fetch from host or disk", 'f'},
+                                                     {"evict", "evict to host or disk", 'e'}};
   return kStyles[static_cast<int>(paint)];
 }
 

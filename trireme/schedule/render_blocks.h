@@ -10,8 +10,9 @@
 
 namespace trireme::schedule {
 
-constexpr int kNumPaints = 12;
-constexpr Paint kLanes[] = {Paint::gather, Paint::reduce, Paint::send, Paint::receive, Paint::norm};
+constexpr int kNumPaints = 14;
+constexpr Paint kLanes[] = {Paint::gather, Paint::reduce, Paint::send, Paint::receive,
+                            Paint::norm,   Paint::fetch,  Paint::evict};
 
 struct PaintStyle {
   std::string_view name;   ///< for legends and style sheets

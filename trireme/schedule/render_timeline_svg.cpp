@@ -33,6 +33,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
 .recompute0 { fill: #c3a9ec } .recompute1 { fill: #dac9f5 }
 .optimizer0 { fill: #b7c0c9 } .load0 { fill: #d3d9de } .load1 { fill: #d3d9de }
 .gather0 { fill: #0b7f86 } .reduce0 { fill: #c2410c } .send0 { fill: #41506b } .receive0 { fill: #8d99ad }
+.fetch0 { fill: #7c5cbf } .evict0 { fill: #a98bd9 }
 .norm0 { fill: #c0266c } .barrier { fill: #c0266c; fill-opacity: .75 } .normtext { fill: #c0266c }
 @media (prefers-color-scheme: dark) {
 text { fill: #9ba7b3 }
@@ -42,6 +43,7 @@ text { fill: #9ba7b3 }
 .axis { stroke: #55606b }
 .label { fill: #10202c }
 .gather0 { fill: #2fb5bd } .reduce0 { fill: #f0783c } .send0 { fill: #b3c0d8 } .receive0 { fill: #76829a }
+.fetch0 { fill: #a98bf0 } .evict0 { fill: #7f66b8 }
 .norm0 { fill: #f06ba6 } .barrier { fill: #f06ba6; fill-opacity: .75 } .normtext { fill: #f06ba6 }
 }
 </style>

@@ -108,7 +108,8 @@ class TextPicture {
   std::string lanes(const Row& row) {
     Line line(columns_, " ");
     bool any = false;
-    for (const Paint lane : {Paint::gather, Paint::reduce, Paint::send, Paint::receive})
+    for (const Paint lane : kLanes) {
+      if (lane == Paint::norm) continue;
       for (const Block& b : lane_blocks(row, lane, 0)) {
         const std::string mark(1, style_of(lane).letter);
         const int begin = std::min(column(b.begin), columns_ - 1), end = std::max(begin + 1, column(b.end));
@@ -119,6 +120,7 @@ class TextPicture {
         }
         any = shown_[static_cast<int>(lane)] = true;
       }
+    }
     return any ? finished(std::string(margin_, ' ') + text_of(line)) : "";
   }
 

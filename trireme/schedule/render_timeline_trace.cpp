@@ -28,7 +28,8 @@ Json metadata(const char* name, int rank, int thread, const char* key, Json valu
 
 Json slice(int rank, int thread, const TimelineSpan& s) {
   Json args = {{"action", s.action}};
-  if (s.owner >= 0) args[traits_of(s.kind).owner == Owner::unit ? "unit" : "group"] = s.owner;
+  const Owner owner = traits_of(s.kind).owner;
+  if (s.owner >= 0) args[owner == Owner::unit ? "unit" : owner == Owner::group ? "group" : "value"] = s.owner;
   if (s.micro_batch >= 0) args["micro_batch"] = s.micro_batch;
   if (is_computation(s.kind)) args["chunk"] = s.chunk;
   if (s.bytes > 0) args["bytes"] = s.bytes;
@@ -75,7 +76,7 @@ std::string render_timeline_trace(const Timeline& timeline) {
     int next = 0;
     for (auto& [queue, thread] : threads) {
       thread = next++;
-      const std::string name = name_of(queue) + (queue.lane == kGradients ? " gradients" : "");
+      const std::string name = name_of(queue) + (queue.peer >= 0 && queue.lane == kGradients ? " gradients" : "");
       events.push_back(metadata("thread_name", row.rank, thread, "name", name));
       events.push_back(metadata("thread_sort_index", row.rank, thread, "sort_index", thread));
     }

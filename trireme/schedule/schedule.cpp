@@ -12,7 +12,7 @@ namespace trireme::schedule {
 int Schedule::find(ValueKind kind, int owner, int micro_batch, int instance) const {
   for (size_t i = 0; i < values.size(); ++i) {
     const Value& v = values[i];
-    if (v.kind == kind && v.owner == owner && v.micro_batch == micro_batch && v.instance == instance)
+    if (v.home < 0 && v.kind == kind && v.owner == owner && v.micro_batch == micro_batch && v.instance == instance)
       return static_cast<int>(i);
   }
   return -1;
@@ -20,6 +20,7 @@ int Schedule::find(ValueKind kind, int owner, int micro_batch, int instance) con
 
 std::string name_of(const Queue& queue) {
   std::string name(name_of(queue.kind));
+  if (is_transfer(queue.kind)) name += queue.lane == kDiskLane ? " disk" : " host";
   if (queue.peer >= 0) name += fmt::format("{}{}", queue.kind == QueueKind::send ? ">" : "<", queue.peer);
   return name;
 }
@@ -34,11 +35,13 @@ const char* name_of(Cause cause) {
 }
 
 std::string describe(const Schedule& s, const Action& a) {
+  if (is_transfer(a.kind)) return fmt::format("{}({})", name_of(a.kind), s.values[a.owner].label);
   const auto& names = traits_of(a.kind).owner == Owner::unit ? s.unit_names : s.group_names;
   const std::string owner = a.owner < 0 ? "" : names[a.owner];
   std::string arguments = owner;
   if (a.micro_batch >= 0) arguments += fmt::format("{}mb {}", owner.empty() ? "" : ", ", a.micro_batch);
-  if (a.queue.lane == kGradients) arguments = "gradient " + arguments;
+  if (a.part > 0) arguments += fmt::format(", tile {}", a.part);
+  if (is_message(a.kind) && a.queue.lane == kGradients) arguments = "gradient " + arguments;
   return arguments.empty() ? std::string(name_of(a.kind)) : fmt::format("{}({})", name_of(a.kind), arguments);
 }
 
@@ -70,8 +73,7 @@ std::string render_text(const Schedule& s) {
     std::string name = describe(s, a);
     if (a.completes_at >= 0) name += fmt::format(" until #{}", a.completes_at);
     out += fmt::format("{:>5}  {:<10} {:<36} {:>9.1f}  {} -> {}\n", i, name_of(a.queue), name,
-                       double(live[i][0] + live[i][1] + live[i][2]) / (1 << 20), values_of(s, a, false),
-                       values_of(s, a, true));
+                       double(own_bytes(live[i])) / (1 << 20), values_of(s, a, false), values_of(s, a, true));
   }
   return out;
 }

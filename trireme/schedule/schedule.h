@@ -58,7 +58,12 @@ enum class Memory {
   symmetric,  ///< of this rank, but the other ranks of its host can read it
   host_shared,  ///< one copy for the ranks of a host that gather together
   host_reduced,  ///< one copy for the ranks of a host that reduce together
+  host,  ///< of this rank, in its host's memory: what it does not need at once
+  disk,  ///< likewise, in a file
 };
+
+/// True where values only rest: actions use copies of them in memory of the rank.
+constexpr bool is_tier(Memory memory) { return memory == Memory::host || memory == Memory::disk; }
 
 enum class Access { read, write, accumulate, consume };
 
@@ -68,11 +73,13 @@ constexpr int kNumCauses = 10;
 
 /// Activations and their gradients are sent in separate queues (lanes), so that neither waits behind the other.
 enum Lane : int { kActivations = 0, kGradients = 1 };
+/// Likewise what goes to and from host memory, and to and from a disk.
+enum TierLane : int { kHostLane = 0, kDiskLane = 1 };
 
 struct Queue {
   QueueKind kind = QueueKind::compute;
   int peer = -1;  ///< send, receive: index of the other pipeline rank
-  int lane = 0;
+  int lane = 0;  ///< send, receive: Lane; fetch, evict: TierLane
   auto operator<=>(const Queue&) const = default;
 };
 
@@ -80,7 +87,7 @@ struct Value {
   ValueKind kind;
   int owner = -1;  ///< unit or group, depending on the kind; -1: the step
   int micro_batch = -1;  ///< -1 for persistent values
-  int instance = 0;  ///< parameters: which unshard; saved, deferred, work: tensor_instance()
+  int instance = 0;  ///< parameters: which unshard; saved, deferred, work: tensor_instance(); state: which tile
   std::string label;  ///< "saved(block 3, mb 0).qkv"
   int64_t bytes = 0;
   Memory memory = Memory::own;
@@ -88,6 +95,8 @@ struct Value {
   bool persistent = false;
   bool held = false;  ///< keeps its contents from one run of its list to the next, until another list runs
   int takes_over = -1;  ///< value whose bytes this one reuses
+  int home = -1;  ///< value in a tier of which this is the copy that actions use
+  int64_t alignment = 64;  ///< of its offset, bytes
 
   // Set by place():
   int first = -1;  ///< index of the first action that uses it
@@ -108,13 +117,14 @@ struct Use {
 
 struct Action {
   ActionKind kind;
-  int owner = -1;  ///< unit (computation, messages) or group (parameters, gradients, step)
+  int owner = -1;  ///< unit (computation, messages), group (parameters, gradients, step) or value (fetch, evict)
   int micro_batch = -1;
+  int part = 0;  ///< of a group's step: which tile of the state it updates (GroupDeclaration::step_tile)
   Queue queue = {};
   int completes_at = -1;  ///< index of the action that waits for it; -1: synchronous
   bool accumulate = false;  ///< gradients: adds to those of the step's earlier micro-batches
   comm::PerUnitAxis<bool> meets = {};  ///< computation and step: whether it communicates on the axis
-  int64_t bytes = 0;  ///< gathered, reduced or sent
+  int64_t bytes = 0;  ///< gathered, reduced, sent or moved
   double cost = 0;  ///< of computation, in any unit of time (Rates::compute_scale)
   int cell = -1;  ///< pipeline cell it belongs to
   std::vector<Use> uses;
@@ -129,7 +139,9 @@ struct Schedule {
   std::vector<Value> values;
   std::vector<Action> actions;
 
-  int find(ValueKind kind, int owner, int micro_batch, int instance = 0) const;  ///< -1 when absent
+  int find(ValueKind kind, int owner, int micro_batch, int instance = 0) const;  ///< -1 when absent; never a copy
+  /// The value itself, or of a copy its home.
+  int original(int value) const { return values[value].home >= 0 ? values[value].home : value; }
 };
 
 /// The lists of a plan. Only one runs at a time, so one arena holds the values of all: persistent values have the same

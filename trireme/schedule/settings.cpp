@@ -1,5 +1,12 @@
 #include "trireme/schedule/settings.h"
 
+#include <fmt/format.h>
+#include <sys/statfs.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "trireme/config/problems.h"
 #include "trireme/schedule/pipeline.h"
 
 namespace trireme::schedule {
@@ -89,6 +96,76 @@ config::Section section(ScheduleSettings& s) {
       .others = {{{"backward_prefetch"}, "gathering ahead in backward passes is schedule.prefetch_backward"},
                  {{"forward_prefetch"}, "gathering ahead in forward passes is schedule.prefetch_forward"},
                  {{"limit_all_gathers"}, "whole weights on a rank at once are schedule.limit_unsharded"}}};
+}
+
+std::span<const config::Choice<Tier>> choices_of(Tier) {
+  static const std::vector<config::Choice<Tier>> kTable = {
+      {Tier::none, "none", {}}, {Tier::cpu, "cpu", {"host"}}, {Tier::disk, "disk", {"nvme"}}};
+  return kTable;
+}
+
+std::optional<config::Refusal> check_offload_folder(const std::string& folder) {
+  constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6;
+  struct statfs about = {};
+  if (statfs(folder.c_str(), &about) != 0)
+    return config::Refusal{fmt::format("offload.path {}: {}", folder, std::strerror(errno)),
+                           "set offload.path to a folder on a disk"};
+  if (about.f_type == kTmpfs || about.f_type == kRamfs)
+    return config::Refusal{fmt::format("offload.path {} lies in memory, where offloading saves nothing", folder),
+                           "set offload.path to a folder on a disk, or offload to cpu"};
+  return std::nullopt;
+}
+
+config::Section section(OffloadSettings& s) {
+  return {
+      .name = "offload",
+      .title = "what rests in host memory or on a disk while no action uses it",
+      .rows = {{"offload.optimizer", &s.optimizer, "the optimizer's moments"},
+               {"offload.master", &s.master, "the weights that the optimizer updates, if units compute with others"},
+               {"offload.parameters", &s.parameters,
+                "the weights that units read: this rank's shard, or all of them if they are not sharded"},
+               {"offload.gradients", &s.gradients, "the sums of gradients that the optimizer reads"},
+               {"offload.activations", &s.activations,
+                "what forward passes keep for backward passes, from the forward pass of one unit to its backward pass"},
+               {"offload.ratio", &s.ratio,
+                "share of the bytes that leaves, by groups of parameters and by units; the rest stays",
+                Rules{.above = 0, .at_most = 1}},
+               {"offload.fit", &s.fit,
+                "the rank's own memory that has to be enough: what leaves is chosen, the least of it that fits",
+                Rules{.at_least = 1,
+                      .bytes = true,
+                      .absent = "null",
+                      .when_absent = "the settings above say what leaves",
+                      .example = "24GiB"}},
+               {"offload.host", &s.host, "host memory that offload.fit may use; what is more goes to the disk",
+                Rules{.at_least = 0, .bytes = true}},
+               {"offload.prefetch", &s.prefetch,
+                "computations or optimizer steps between the start of a copy and its first use; more hides slower "
+                "copies and takes more memory",
+                Rules{.unit = "actions", .at_least = 0, .at_most = 64}},
+               {"offload.path", &s.path, "folder for what rests on a disk: one file a rank, which ends with the run",
+                Rules{.absent = "null", .when_absent = "the run's folder", .example = "/scratch"}}},
+      .others = {{{"cpu_offload", "offload_params"},
+                  "what rests in host memory is chosen with offload.optimizer, offload.master, offload.parameters, "
+                  "offload.gradients and offload.activations"},
+                 {{"offload_optimizer"}, "moments leave with offload.optimizer, master weights with offload.master"},
+                 {{"offload_param"}, "weights leave with offload.parameters"},
+                 {{"nvme_path"}, "the folder of what rests on a disk is offload.path"}},
+      .check = [&s](config::Problems& problems) {
+        if (s.fit && s.any())
+          problems.add("offload.fit chooses what leaves, and other settings say it", {},
+                       "leave out offload.fit, or the other kinds of offload.*");
+        if (s.host > 0 && !s.fit)
+          problems.add("offload.host is for what offload.fit chooses", {},
+                       "set offload.fit, or leave offload.host out");
+        if (s.fit) return;
+        if (s.ratio != 1 && !s.any())
+          problems.add("offload.ratio is the share of what leaves, and nothing leaves", {},
+                       "set offload.optimizer cpu or disk, or another kind; or leave offload.ratio out");
+        if (s.path && !s.uses(Tier::disk))
+          problems.add("offload.path is the folder of what rests on a disk, and nothing does", {},
+                       "set offload.optimizer disk, or another kind; or leave offload.path out");
+      }};
 }
 
 }  // namespace trireme::schedule

@@ -54,4 +54,29 @@ struct ScheduleSettings {
 };
 config::Section section(ScheduleSettings& settings);
 
+/// Where values rest while no action uses them.
+enum class Tier { none, cpu, disk };
+std::span<const config::Choice<Tier>> choices_of(Tier);
+
+/// What leaves the rank's own memory. `parameters` are the weights that are gathered, or read if they are whole;
+/// `master` are the optimizer's, if those are two tensors.
+struct OffloadSettings {
+  Tier optimizer = Tier::none, master = Tier::none, parameters = Tier::none, gradients = Tier::none,
+       activations = Tier::none;
+  double ratio = 1;  ///< of each kind's bytes; the rest stays
+  std::optional<int64_t> fit;  ///< bytes of own memory: what leaves is chosen
+  int64_t host = 0;  ///< bytes of host memory for that; the rest goes to the disk
+  int64_t prefetch = 1;  ///< computations or optimizer steps between the start of a Fetch and its reader
+  std::optional<std::string> path;  ///< folder of the file on disk; empty: the run's
+  bool any() const { return uses(Tier::cpu) || uses(Tier::disk); }
+  bool uses(Tier tier) const {
+    return optimizer == tier || master == tier || parameters == tier || gradients == tier || activations == tier;
+  }
+  bool operator==(const OffloadSettings&) const = default;
+};
+config::Section section(OffloadSettings& settings);
+
+/// A folder that is not there, or lies in memory (tmpfs), where nothing would be saved.
+std::optional<config::Refusal> check_offload_folder(const std::string& folder);
+
 }  // namespace trireme::schedule

@@ -2,6 +2,7 @@
 // a list from it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -56,10 +57,15 @@ struct GroupDeclaration {
   int64_t slot_bytes = 4, gradient_bytes = 4;  ///< of an element's gradient: of one micro-batch, and summed
   std::vector<std::string> optimizer_state = {"exp_avg", "exp_avg_sq"};  ///< the optimizer's tensors
   bool compensated = false;  ///< what rounding the weights has lost is kept beside them
+  bool leaves = true;  ///< where kinds of values are offloaded, this group's are
   int64_t whole_state_bytes = 0;  ///< state of other shapes than the parameters', instead of optimizer_state
+  int64_t step_tile = 0;  ///< elements that the optimizer updates at once; 0: all that this rank owns
   int64_t step_work_bytes = 0;  ///< scratch of the optimizer's step
   comm::PerUnitAxis<bool> meets_in_step = {};  ///< whether the optimizer's step communicates on the axis
   bool mixed() const { return compute_bytes != state_bytes; }
+  int step_tiles() const { return step_tile > 0 ? static_cast<int>((owned + step_tile - 1) / step_tile) : 1; }
+  /// Elements of a tile.
+  int64_t tile_size(int tile) const { return step_tile > 0 ? std::min(step_tile, owned - tile * step_tile) : owned; }
 };
 
 /// When a group's whole weights are gathered.
@@ -103,6 +109,7 @@ struct StepDeclaration {
   int64_t norm_blocks = 0;  ///< number of partial sums of squares of this rank's largest group
   int64_t norm_ranks = 1;  ///< number of ranks whose sums make the norm
   int64_t all_losses = 0;  ///< number of loss sums of all ranks, with their units' measures
+  OffloadSettings offload;
   int64_t save_copy_bytes = 0;  ///< for saves in the background; 0: none
   // The pipeline.
   StageMap stages;

@@ -53,6 +53,7 @@ std::vector<std::string> validate_list(const Schedule& schedule, const Arena& ar
   rules::check_passes(schedule, f);
   rules::check_order(schedule, f);
   rules::check_takeovers(schedule, f);
+  rules::check_offload(schedule, f);
   rules::check_slots(schedule, f);
   rules::check_sums(schedule, f);
   rules::check_tail(schedule, f);

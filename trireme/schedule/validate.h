@@ -23,6 +23,7 @@ namespace trireme::schedule {
 /// - no value is read before it is written, while it is being written, after it was consumed or outside its lifetime;
 /// - no value is written twice, changed while it is read, or never read;
 /// - asynchronous actions are communication, and complete after they start;
+/// - actions use values in a tier through copies; a copy that changed is written back, before the next copy is made;
 /// - no two values alive together share bytes, unless one consumes the other; each value lies in its region;
 /// - each group's gradient is reduced once per micro-batch (local accumulation: once a step), in the order of the
 ///   micro-batches; the first reduction writes it, the others add. After that come replicas, tied stages, norm, clip

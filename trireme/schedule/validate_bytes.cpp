@@ -45,8 +45,8 @@ class Bytes {
     if (v.offset < 0 || v.offset + v.bytes > size)
       f_.say(fmt::format("{} lies at {}..{}, outside its region of {} bytes", v.label, v.offset, v.offset + v.bytes,
                          size));
-    else if (v.offset % kValueAlignment != 0)
-      f_.say(fmt::format("{} lies at {}, which is no multiple of {}", v.label, v.offset, kValueAlignment));
+    else if (v.offset % v.alignment != 0)
+      f_.say(fmt::format("{} lies at {}, which is no multiple of {}", v.label, v.offset, v.alignment));
   }
 
   void leave(int value) {

@@ -13,7 +13,7 @@ namespace trireme::schedule::rules {
 namespace {
 
 // The order of what happens to a group's gradient.
-enum Rank { kReduced, kReplicas, kTied, kNorm, kClip, kStep };
+enum Rank { kReduced, kReplicas, kTied, kSquares, kNorm, kClip, kStep };
 
 int rank_of(ActionKind kind) {
   using K = ActionKind;
@@ -22,6 +22,7 @@ int rank_of(ActionKind kind) {
                                            {K::gather_replicas, kReplicas},
                                            {K::reduce_replicas, kReplicas},
                                            {K::reduce_tied, kTied},
+                                           {K::sum_squares, kSquares},
                                            {K::gather_norm, kNorm},
                                            {K::clip, kClip},
                                            {K::step, kStep}};
@@ -42,7 +43,10 @@ class Tail {
       if (a.kind == ActionKind::gather_loss) once(std::exchange(loss, i), i);
       if (is_computation(a.kind) && adds_loss(a)) last_loss = i;
       const int rank = rank_of(a.kind);
-      if (rank > kReduced) once(find(seen, {rank, a.owner}), i);
+      if (rank == kStep)
+        once(tile_seen(a), i);
+      else if (rank > kReduced)
+        once(find(seen, {rank, a.owner}), i);
       if (rank >= 0) after_its_successors(seen, rank, i), seen[{rank, a.owner}] = i, kinds[a.kind] = true;
     }
     if (loss < 0 && s_.has_loss) absent(ActionKind::gather_loss, -1, "the step's losses are never gathered");
@@ -54,6 +58,22 @@ class Tail {
   static int find(const std::map<std::pair<int, int>, int>& seen, std::pair<int, int> key) {
     const auto it = seen.find(key);
     return it == seen.end() ? -1 : it->second;
+  }
+  // The Step that has updated this one's tile, if there is one.
+  int tile_seen(const Action& a) {
+    int before = -1;
+    const int at = static_cast<int>(&a - s_.actions.data());
+    for (const Use& u : a.uses) {
+      const Value& v = s_.values[u.value];
+      if (u.access != Access::accumulate || v.kind == ValueKind::weights || v.kind == ValueKind::compute_shard)
+        continue;
+      if (v.instance > 0 && v.instance != a.part) f_.at(at, fmt::format("updates {}, which is not its tile", v.label));
+      if (v.instance != a.part) continue;  // whole
+      const auto [first, fresh] = updated_.try_emplace(s_.original(u.value), at);
+      if (!fresh) before = first->second;
+    }
+    const auto [first, fresh] = tiles_.try_emplace({a.owner, a.part}, at);
+    return fresh ? before : first->second;
   }
   bool adds_loss(const Action& a) const {
     return std::any_of(a.uses.begin(), a.uses.end(),
@@ -72,15 +92,29 @@ class Tail {
     for (const auto& [key, at] : seen) {
       const bool same = key.second == -1 || group == -1 || key.second == group;
       if (key.first > rank && same)
-        f_.at(i, fmt::format("stands after {}; gradients go through sums, replicas, tied stages, norm, clip and step",
-                             f_.name(at)));
+        f_.at(i, fmt::format(
+                     "stands after {}; gradients go through sums, replicas, tied stages, squares, norm, clip and step",
+                     f_.name(at)));
     }
   }
 
   void everything_there(const std::map<std::pair<int, int>, int>& seen, const std::map<ActionKind, bool>& kinds) {
     if (find(seen, {kNorm, -1}) < 0) absent(ActionKind::gather_norm, -1, "the gradient's norm is never known");
     if (find(seen, {kClip, -1}) < 0) absent(ActionKind::clip, -1, "the gradient is never scaled");
+    for (size_t v = 0; v < s_.values.size(); ++v) {
+      const Value& state = s_.values[v];
+      const bool of_the_optimizer = state.kind == kOptimizerState[0] || state.kind == kOptimizerState[1] ||
+                                    state.kind == ValueKind::compensation || state.kind == ValueKind::master;
+      if (state.persistent && of_the_optimizer && groups_.contains(state.owner) && state.instance > 0 &&
+          !updated_.contains(static_cast<int>(v)))
+        f_.say(fmt::format("{} is missing: {} is never updated",
+                           f_.name(Action{.kind = ActionKind::step, .owner = state.owner, .part = state.instance}),
+                           state.label));
+    }
     for (int g : groups_) {
+      if (const int v = s_.find(ValueKind::gradient, g, -1);
+          is_tier(s_.values[v].memory) && find(seen, {kSquares, g}) < 0)
+        absent(ActionKind::sum_squares, g, "the norm leaves its gradient out");
       if (find(seen, {kStep, g}) < 0) absent(ActionKind::step, g, "its weights are never updated");
       for (ActionKind kind : {ActionKind::gather_replicas, ActionKind::reduce_replicas})
         if (kinds.count(kind) && find(seen, {kReplicas, g}) < 0)
@@ -91,6 +125,8 @@ class Tail {
   const Schedule& s_;
   Findings& f_;
   std::set<int> groups_;
+  std::map<int, int> updated_;  // value of the optimizer -> the Step that updates it
+  std::map<std::pair<int, int>, int> tiles_;  // group, tile -> its Step
 };
 
 }  // namespace

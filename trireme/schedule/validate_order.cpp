@@ -50,6 +50,7 @@ class Order {
   std::string moment(int index) const { return index < count() ? f_.name(index) : "the end"; }
 
   bool has_to_be_made(const Value& v, const Action& reader) const {
+    if (v.home >= 0) return true;
     if (v.kind == ValueKind::weights) return gathered_once_ && is_computation(reader.kind);
     return (!v.persistent && !v.held) || v.kind == ValueKind::norm_all;
   }

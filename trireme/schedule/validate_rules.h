@@ -50,6 +50,8 @@ void check_bytes(const Schedule& s, const Arena& arena, Findings& f);
 // validate_gradients.cpp
 void check_slots(const Schedule& s, Findings& f);
 void check_tail(const Schedule& s, Findings& f);
+// validate_offload.cpp
+void check_offload(const Schedule& s, Findings& f);
 // validate_sums.cpp
 void check_sums(const Schedule& s, Findings& f);
 

@@ -53,7 +53,9 @@ class Writers {
         const Value& v = s_.values[u.value];
         if (!holds_gradients(v.kind)) continue;
         const auto sum = sums_.find(v.owner);
-        const bool right = sum != sums_.end() && (sum->second < 0 ? !v.persistent : sum->second == u.value);
+        const int place = s_.original(u.value);
+        const bool right =
+            sum != sums_.end() && (sum->second < 0 ? !s_.values[place].persistent : sum->second == place);
         if (!right || !groups_[a.owner].contains(v.owner))
           f_.at(i, fmt::format("adds to {}, where its gradient does not belong", v.label));
         if (!written.insert(v.owner).second) f_.at(i, fmt::format("adds to {} twice", v.label));
@@ -85,7 +87,7 @@ class Sums {
       if (is_reduction(a.kind)) reduced_[a.owner].push_back(i), reduction_ = a.kind;
       if (!writes_gradient(a.kind)) continue;
       for (const Use& u : a.uses)
-        if (holds_gradients(s.values[u.value].kind)) writers_[u.value].emplace_back(i, u.access);
+        if (holds_gradients(s.values[u.value].kind)) writers_[s.original(u.value)].emplace_back(i, u.access);
     }
   }
 
@@ -127,8 +129,8 @@ class Sums {
     }
   }
 
-  static bool uses(const Action& a, int value) {
-    return std::any_of(a.uses.begin(), a.uses.end(), [&](const Use& u) { return u.value == value; });
+  bool uses(const Action& a, int value) const {
+    return std::any_of(a.uses.begin(), a.uses.end(), [&](const Use& u) { return s_.original(u.value) == value; });
   }
 
   // One reduction for each micro-batch, in their order, which is the order of a single rank.

@@ -13,7 +13,7 @@ namespace {
 using K = ActionKind;
 using Q = QueueKind;
 
-enum class Of { unit, group, none };  ///< what Action::owner counts
+enum class Of { unit, group, value, none };  ///< what Action::owner counts
 enum class Has { always, sometimes, never };
 
 /// What an action of a kind is about. The rows do not come from action_kinds.cpp, so that a wrong row there is found.
@@ -47,6 +47,11 @@ Target target_of(K kind) {
       return {Of::none, Q::norm, Has::never};
     case K::clip:
       return {Of::none, Q::compute, Has::never};
+    case K::fetch:
+      return {Of::value, Q::fetch, Has::never};
+    case K::evict:
+      return {Of::value, Q::evict, Has::never};
+    case K::sum_squares:
     case K::step:
       return {Of::group, Q::compute, Has::never};
     default:
@@ -56,10 +61,17 @@ Target target_of(K kind) {
 
 std::string broken_target(const Schedule& s, const Action& a) {
   const auto [of, queue, micro_batch] = target_of(a.kind);
-  const size_t count = of == Of::unit ? s.unit_names.size() : of == Of::group ? s.group_names.size() : 0;
+  const size_t count = of == Of::unit    ? s.unit_names.size()
+                       : of == Of::group ? s.group_names.size()
+                       : of == Of::value ? s.values.size()
+                                         : 0;
   if (of == Of::none && a.owner != -1) return "belongs to no unit or group";
   if (of != Of::none && (a.owner < 0 || a.owner >= static_cast<int>(count)))
-    return fmt::format("is of {} {}, and there are {}", of == Of::unit ? "unit" : "group", a.owner, count);
+    return fmt::format("is of {} {}, and there are {}",
+                       of == Of::unit    ? "unit"
+                       : of == Of::group ? "group"
+                                         : "value",
+                       a.owner, count);
   if (micro_batch == Has::always ? a.micro_batch < 0 : a.micro_batch != -1 && micro_batch == Has::never)
     return fmt::format("has micro-batch {}", a.micro_batch);
   if (a.queue.kind != queue) return fmt::format("stands in queue {}", name_of(a.queue));
@@ -150,6 +162,8 @@ constexpr Row kRows[] = {
   {kExchange,            VK::gradient,          P::group, kAdd},
   {bit(K::gather_loss),  VK::loss,              P::step,  kRead},
   {bit(K::gather_loss),  VK::loss_all,          P::step,  kWrite},
+  {bit(K::sum_squares),  VK::gradient,          P::group, kRead},
+  {bit(K::sum_squares),  VK::norm_partials,     P::step,  kWrite},
   {bit(K::gather_norm),  VK::gradient,          P::any,   kRead},
   {bit(K::gather_norm),  VK::norm_partials,     P::step,  kWrite},
   {bit(K::gather_norm),  VK::norm_all,          P::step,  kWrite},
@@ -159,13 +173,14 @@ constexpr Row kRows[] = {
   {bit(K::step),         kOptimizerState[0],    P::group, kAdd},
   {bit(K::step),         kOptimizerState[1],    P::group, kAdd},
   {bit(K::step),         VK::compensation,      P::group, kAdd},
-  {bit(K::step),         VK::weights,           P::group, kAdd},
-  {bit(K::step),         VK::compute_shard,     P::group, kAdd},
+  {bit(K::step),         VK::weights,           P::group, kAdd | kWrite},
+  {bit(K::step),         VK::compute_shard,     P::group, kAdd | kWrite},
   {bit(K::step),         VK::step_work,         P::group, kWrite},
 };
 // clang-format on
 
 bool may_use(const Action& a, const Value& v, Access access) {
+  if (is_transfer(a.kind)) return true;  // check_offload
   // Activations and their gradients travel in lanes of their own.
   if (is_message(a.kind) && (v.kind == VK::boundary_gradient) != (a.queue.lane == kGradients)) return false;
   const bool listed = std::ranges::any_of(kRows, [&](const Row& row) {

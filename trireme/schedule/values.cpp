@@ -6,7 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "trireme/base/error.h"
 #include "trireme/schedule/draft.h"
+#include "trireme/schedule/placement.h"
 
 namespace trireme::schedule {
 namespace {
@@ -16,10 +18,12 @@ class Values {
  public:
   Values(Schedule& s, const StepDeclaration& step) : s_(s), step_(step) {}
 
-  int persistent(ValueKind kind, int group, std::string label, int64_t bytes, Cause cause,
-                 Memory memory = Memory::own) {
+  int persistent(ValueKind kind, int group, std::string label, int64_t bytes, Cause cause, Memory memory = Memory::own,
+                 int instance = 0) {
+    if (memory == Memory::own && group >= 0 && bytes > 0) memory = home_of(kind, step_.groups[group]);
     return remember({.kind = kind,
                      .owner = group,
+                     .instance = instance,
                      .label = std::move(label),
                      .bytes = bytes,
                      .memory = memory,
@@ -42,6 +46,11 @@ class Values {
   int find(ValueKind kind, int owner, int mb = -1, int instance = 0) const {
     const auto it = index_.find({kind, owner, mb, instance});
     return it == index_.end() ? -1 : it->second;
+  }
+  // What is no tile is whole.
+  int find_tile(ValueKind kind, int group, int tile) const {
+    const int found = find(kind, group, -1, tile);
+    return found >= 0 ? found : find(kind, group);
   }
   Value& operator[](int value) { return s_.values[value]; }
 
@@ -103,7 +112,32 @@ class Values {
     if (step_.sharding.local) return Memory::symmetric;
     return group.tied_over_stages ? Memory::own : Memory::host_reduced;
   }
+  // Where a group's value rests. What several ranks read or write stays in their memory.
+  Memory home_of(ValueKind kind, const GroupDeclaration& group) const {
+    if (!group.leaves) return Memory::own;
+    const OffloadSettings& o = step_.offload;
+    const bool is_read = !group.mixed() || !group.trained;  // by units, or by gathers
+    switch (kind) {
+      case ValueKind::optimizer_first:
+      case ValueKind::optimizer_second:
+      case ValueKind::compensation:
+        return memory_of(o.optimizer);
+      case ValueKind::master:
+        return memory_of(is_read ? o.parameters : o.master);
+      case ValueKind::weights:
+      case ValueKind::compute_shard:
+        return memory_of(o.parameters);
+      case ValueKind::gradient:
+        return memory_of(o.gradients);
+      default:
+        return Memory::own;
+    }
+  }
   int remember(Value v) {
+    if (v.memory == Memory::disk) {
+      v.bytes = round_up(v.bytes, kDiskAlignment);
+      v.alignment = kDiskAlignment;
+    }
     const auto value = static_cast<int>(s_.values.size());
     index_[{v.kind, v.owner, v.micro_batch, v.instance}] = value;
     s_.values.push_back(std::move(v));
@@ -120,17 +154,27 @@ void Values::declare_persistent() {
   for (int g : local_groups(step_)) {
     const GroupDeclaration& group = step_.groups[g];
     const auto label = [&](const char* what) { return fmt::format("{}({})", what, group.name); };
-    const int64_t owned = group.owned * group.state_bytes, whole = group.numel * group.gradient_bytes;
+    const int64_t whole = group.numel * group.gradient_bytes;
+    // What the optimizer alone reads: a value for each tile, side by side.
+    const auto tiles = [&](ValueKind kind, const char* what, Cause cause) {
+      for (int t = 0; t < group.step_tiles(); ++t)
+        persistent(kind, g, label(what) + (t > 0 ? fmt::format(", tile {}", t) : ""),
+                   group.tile_size(t) * group.state_bytes, cause, Memory::own, t);
+    };
     if (s.gather != Gather::each_use)
       persistent(ValueKind::weights, g, label("weights"), group.numel * group.compute_bytes, Cause::weights,
                  s.gather == Gather::once ? Memory::host_shared : Memory::own);
-    if (group.mixed() || s.gather == Gather::each_use)
-      persistent(ValueKind::master, g, label("master"), owned, Cause::weights);
+    if (group.mixed() || s.gather == Gather::each_use) {
+      if (group.mixed())
+        tiles(ValueKind::master, "master", Cause::weights);
+      else
+        persistent(ValueKind::master, g, label("master"), group.owned * group.state_bytes, Cause::weights);
+    }
     for (size_t i = 0; i < group.optimizer_state.size(); ++i)
-      persistent(kOptimizerState[i], g, label(group.optimizer_state[i].c_str()), owned, Cause::optimizer);
+      tiles(kOptimizerState[i], group.optimizer_state[i].c_str(), Cause::optimizer);
     if (group.whole_state_bytes > 0)
       persistent(kOptimizerState[0], g, label("moments"), group.whole_state_bytes, Cause::optimizer);
-    if (group.compensated) persistent(ValueKind::compensation, g, label("compensation"), owned, Cause::optimizer);
+    if (group.compensated) tiles(ValueKind::compensation, "compensation", Cause::optimizer);
     if (group.trained && s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients,
                  whole_gradient_memory(group));
@@ -148,7 +192,10 @@ void Values::declare_persistent() {
              Cause::messages);
   persistent(ValueKind::loss_all, -1, "losses of all ranks", 8 * step_.all_losses, Cause::messages);
   if (step_.save_copy_bytes > 0)
-    persistent(ValueKind::save_copy, -1, "copy for saving", step_.save_copy_bytes, Cause::save_copy);
+    persistent(ValueKind::save_copy, -1, "copy for saving", step_.save_copy_bytes, Cause::save_copy,
+               step_.offload.uses(Tier::disk)  ? Memory::disk
+               : step_.offload.uses(Tier::cpu) ? Memory::host
+                                               : Memory::own);
 }
 
 class Attacher {
@@ -201,9 +248,13 @@ class Attacher {
         use(a, values_.find(ValueKind::loss_all, -1), Access::write);
         a.bytes = 8 * step_.all_losses;
         break;
+      case ActionKind::sum_squares:
+        use(a, gradient, Access::read);
+        use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
+        break;
       case ActionKind::gather_norm:
         for (int g : trained_groups(step_, local_groups(step_)))
-          use(a, values_.find(ValueKind::gradient, g), Access::read);
+          if (const int v = values_.find(ValueKind::gradient, g); !is_tier(values_[v].memory)) use(a, v, Access::read);
         use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
         use(a, values_.find(ValueKind::norm_all, -1), Access::write);
         a.bytes = kNormSumBytes * step_.norm_ranks;
@@ -213,12 +264,20 @@ class Attacher {
         break;
       case ActionKind::step:
         for (ValueKind kind : {ValueKind::master, kOptimizerState[0], kOptimizerState[1], ValueKind::compensation})
-          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
+          if (const int v = values_.find_tile(kind, d.owner, d.part); v >= 0) use(a, v, Access::accumulate);
         use(a, gradient, Access::read);
+        // Weights of another dtype than the master's are written anew; of weights that ranks share, this rank's part.
         for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})
-          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
+          if (const int v = values_.find(kind, d.owner); v >= 0) {
+            const bool anew = step_.groups[d.owner].mixed() && step_.sharding.gather != Gather::once && d.part == 0;
+            use(a, v, anew ? Access::write : Access::accumulate);
+          }
         if (step_.groups[d.owner].step_work_bytes > 0) use(a, values_.step_work(d.owner), Access::write);
         a.meets = step_.groups[d.owner].meets_in_step;
+        break;
+      case ActionKind::fetch:
+      case ActionKind::evict:
+        check_invariant(false, "the pass that moves values makes fetches and evicts");
     }
   }
 
@@ -389,6 +448,7 @@ Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool 
     attacher.attach(a, d);
     s.actions.push_back(std::move(a));
   }
+  move_values(s, step.offload);
   // Without a backward nothing is saved: what lies between units is their work.
   const auto trains = [](const Action& a) { return writes_gradient(a.kind); };
   if (std::ranges::none_of(s.actions, trains))

@@ -30,6 +30,7 @@ config::Table declare(Settings& s) {
       section(s.reward),
       section(s.comm),
       section(s.schedule),
+      section(s.offload),
       section(s.save),
       section(s.checkpoint),
       section(s.launch),

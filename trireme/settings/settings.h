@@ -45,6 +45,7 @@ struct Settings : train::RunSettings, engine::AcceleratorSettings, launch::RankS
   rewards::RewardSettings reward;
   comm::CommSettings comm;
   schedule::ScheduleSettings schedule;
+  schedule::OffloadSettings offload;
   checkpoint::SaveSettings save;
   checkpoint::CheckpointSettings checkpoint;
   launch::LaunchSettings launch;

@@ -126,6 +126,8 @@ void check_accelerator(const Settings& settings, int64_t world_size, config::Pro
            settings.precision.reduce == model::GradientDtype::fp32)
     problems.add("a GPU's gradients travel in the dtype of its units and are summed in fp32", {},
                  "precision.reduce and precision.gradients other than auto need accelerator cpu");
+  if (settings.offload.any() || settings.offload.fit)
+    problems.add("offload.* moves values of ranks on processors", {}, "leave offload.* out with accelerator cuda");
   if (settings.engine.poison)
     problems.add("a GPU's memory cannot be poisoned", {}, "engine.poison needs accelerator cpu");
 }
@@ -172,6 +174,9 @@ void validate(const Settings& settings, int64_t world_size) {
   }
   const MeshShape mesh = mesh_shape(settings, world_size);
   check_mesh(settings, mesh, world_size, problems);
+  const bool divides = settings.strategy != plan::Strategy::no_shard;
+  problems.add_if(plan::check_offload(settings.strategy, divides ? mesh.shard * mesh.cp : 1,
+                                      mesh.replicate * mesh.shard * mesh.cp, settings.offload));
   // If the mesh does not fit the ranks, the number of data-parallel ranks is unknown.
   if (problems.empty()) {
     check_pipeline(settings, mesh, problems);

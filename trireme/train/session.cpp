@@ -91,9 +91,10 @@ std::unique_ptr<Session> make_session(const Settings& settings, const launch::Ra
   s->ranks = connect_ranks(settings, environment, plan, &s->phases);
   s->phases.end("groups");
   if (s->is_first_rank()) s->program = observe::read_memory_usage();
-  s->engine =
-      std::make_unique<engine::Engine>(s->model, std::move(plan), s->ranks.communicators,
-                                       engine::EngineOptions{.poison = settings.engine.poison, .device = s->device});
+  s->engine = std::make_unique<engine::Engine>(
+      s->model, std::move(plan), s->ranks.communicators,
+      engine::EngineOptions{
+          .poison = settings.engine.poison, .device = s->device, .offload_path = offload_path(settings)});
   s->phases.end("memory");
   s->positions = model::context_positions(request.parallel(), request.shape.sequence);
   if (settings.predict && s->is_first_rank()) s->foresight = std::make_shared<Foresight>(*s);
@@ -142,13 +143,15 @@ std::string describe_start(Session& s) {
       "model    {} {:.2f} M parameters, {}, width {}{}\n"
       "{}"
       "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
-      "memory   {:.0f} MiB a rank planned{}{}",
+      "memory   {:.0f} MiB a rank planned{}{}{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(number_format(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
       base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained, describe_latent(m), t.global_batch_size,
       data_ranks, data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
       t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows),
+      plan::describe_tiers(memory) +
+          (s.settings.offload.fit ? fmt::format("; offload.fit moves {}", plan::describe(request.offload)) : ""),
       s.foresight ? "\n" + s.foresight->before() : "");
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "trireme/adapt/from_settings.h"
@@ -53,6 +55,36 @@ comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks) {
           num_ranks};
 }
 
+namespace {
+
+schedule::OffloadSettings chosen_offload(const Settings& settings, const model::ModelConfig& model, int num_ranks) {
+  if (!settings.offload.fit) return settings.offload;
+  const std::vector<plan::OffloadRung> rungs = offload_rungs(settings, model, num_ranks);
+  if (rungs.back().own > *settings.offload.fit)
+    throw UsageError(fmt::format(
+        "offload.fit {}: a rank needs {} with {}; try --recompute full, a smaller train.micro_batch_size, or "
+        "more ranks",
+        base::human_bytes(*settings.offload.fit), base::human_bytes(rungs.back().own),
+        plan::describe(rungs.back().offload)));
+  return rungs.back().offload;
+}
+
+}  // namespace
+
+std::vector<plan::OffloadRung> offload_rungs(const Settings& settings, const model::ModelConfig& model, int num_ranks) {
+  if (!settings.offload.fit) return {};
+  static std::mutex mutex;
+  static std::optional<std::pair<Settings, std::vector<plan::OffloadRung>>> last;  // several functions ask for the same
+  const std::lock_guard lock(mutex);
+  if (last && last->first == settings) return last->second;
+  Settings without = settings;
+  without.offload.fit.reset();
+  const plan::StepRequest request = step_request(without, model, 0, num_ranks);
+  last.emplace(settings, plan::offload_rungs(build_run_model(settings, model, request), request, *settings.offload.fit,
+                                             settings.offload.host));
+  return last->second;
+}
+
 plan::StepRequest step_request(const Settings& settings, const model::ModelConfig& model, int rank, int num_ranks) {
   plan::StepRequest r;
   r.precision = resolve_precision(settings);
@@ -83,6 +115,7 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   r.pipeline = settings.pipeline;
   r.optimizer = optim::options_of(settings.optimizer);
   // What a GPU holds is copied to the host to be saved, outside the plan.
+  r.offload = chosen_offload(settings, model, num_ranks);
   r.save_copy = settings.save.mode == checkpoint::SaveMode::async && settings.accelerator == engine::Accelerator::cpu;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;
@@ -200,6 +233,11 @@ void check_save_copies(const HostBytes& bytes, int64_t ranks) {
 }
 
 }  // namespace
+
+fs::path offload_path(const Settings& settings) {
+  if (settings.offload.path) return *settings.offload.path;
+  return fs::is_directory(settings.out_dir) ? fs::path(settings.out_dir) : fs::path(".");
+}
 
 fs::path tokenizer_path(const Settings& settings) { return data::tokenizer_path(settings.data, settings.model.name); }
 

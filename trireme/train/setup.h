@@ -12,6 +12,7 @@
 #include "trireme/model/model.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
+#include "trireme/plan/offload_choice.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/settings/settings.h"
 #include "trireme/text/tokenizer.h"
@@ -43,6 +44,12 @@ data::ConversationSource conversation_source(const Settings& settings);
 /// Where the run's text comes from, and how it is cut. The Austen corpus is data/austen.txt, made by `make setup`.
 /// Errors    UsageError if data.train_data_path is needed and missing, or a mixture is invalid
 data::TrainingDataOptions training_data_options(const Settings& settings, int64_t sequence);
+
+/// What offload.fit has to choose from, for a rank of any stage; the last one is chosen. Empty without offload.fit.
+std::vector<plan::OffloadRung> offload_rungs(const Settings& settings, const model::ModelConfig& model, int num_ranks);
+
+/// The folder of what rests on a disk.
+std::filesystem::path offload_path(const Settings& settings);
 
 /// The path of the run's tokenizer: data.tokenizer, or the model's folder; empty: text is read as bytes.
 std::filesystem::path tokenizer_path(const Settings& settings);

@@ -1,0 +1,146 @@
+"""Values that rest in host memory or on a disk: same numbers as without, also over saves, resumes, kills and full disks.
+
+offload.py TRIREME
+A few kills and a small model; TRIREME_SLOW=1: 100 kills, and 3 GiB of state in 768 MiB of memory.
+"""
+
+import os
+import pathlib
+import random
+import re
+import resource
+import signal
+import sys
+import time
+
+import ring
+
+DISK = {f"offload__{kind}": "disk" for kind in ("optimizer", "master", "parameters", "gradients", "activations")}
+HOST = {key: "cpu" for key in DISK}
+MIXED = {"precision": "bf16-mixed", "train__lr_decay": "constant", "model": ring.LLAMA | {"num_hidden_layers": 4}, "train__global_batch_size": 4}
+PLACEMENTS = {
+    "all on disk": DISK,
+    "all in host memory": HOST,
+    "a third of it on disk": DISK | {"offload__ratio": 0.3},
+    "the optimizer alone": {"offload__optimizer": "disk"},
+}
+MIB = 1 << 20
+
+
+def numbers(folder):
+    return {step: [row[key] for key in ("loss", "grad_norm")] for step, row in ring.metrics(folder).items()}
+
+
+def equals(r, what, folder, plain, steps):
+    ring.check(numbers(folder) == numbers(plain), f"{what}: losses and norms", f"{numbers(folder)}\n{numbers(plain)}")
+    ours, theirs = (ring.tensors(one / f"step-{steps:08}") for one in (folder, plain))
+    unequal = [name for name in theirs if ours[name].tobytes() != theirs[name].tobytes()]
+    ring.check(ours.keys() == theirs.keys() and not unequal, f"{what}: {len(theirs)} tensors of the checkpoint", str(unequal))
+
+
+def placements(r):
+    plain = r.train("plain", **MIXED)
+    for devices in (1, 2):
+        for name, offload in PLACEMENTS.items():
+            settings = MIXED | offload | {"devices": devices, "strategy": "full_shard"}
+            folder = r.train(f"{devices} {name}", train__save_interval=4, save__mode="async" if devices == 2 else "sync", **settings)
+            equals(r, f"{name}, {devices} ranks", folder, plain, 10)
+    # A checkpoint knows nothing of where its values rested.
+    for name, before, after in [("from disk to memory", DISK, {}), ("from memory to disk", {}, DISK)]:
+        folder = r.train(f"moved {name}", **MIXED | before | {"train__max_steps": 6})
+        r.train(f"moved {name}", resume="true", **MIXED | after | {"train__max_steps": 10, "devices": 2})
+        equals(r, f"resumed {name}", folder, plain, 10)
+    return plain
+
+
+def refusals(r):
+    def refused(what, said, code=2, limit=None, **settings):
+        command = r.command("refused", **MIXED | settings)
+        result = r.run(command, preexec_fn=limit)
+        ring.check(result.code == code and said in result.text and not (r.folder / "refused" / "step-00000010").exists(), what, str(result))
+
+    refused("a folder in memory", "offload.path /dev/shm lies in memory, where offloading saves nothing", **DISK | {"offload__path": "/dev/shm"})
+    refused("no folder", "offload.path /nowhere: No such file or directory", **DISK | {"offload__path": "/nowhere"})
+    refused("weights that ranks share", "offload.parameters moves a rank's own weights, but with strategy zero1", devices=2, strategy="zero1",
+            offload__parameters="cpu")
+    refused("gradients that ranks share", "offload.gradients moves a rank's own sums of gradients, but with strategy no_shard 2 ranks share them",
+            devices=2, strategy="no_shard", offload__gradients="cpu")
+    refused("a ratio of nothing", "offload.ratio is the share of what leaves, and nothing leaves", offload__ratio=0.5)
+    small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 4, MIB // 4))
+    refused("a disk without room", "cannot offload", code=74, limit=small, **DISK | {"offload__path": str(r.folder)})
+
+
+def kills(r, plain):
+    """Ranks and launchers die at random; what is left is the last checkpoint, and a resume ends as the undisturbed run."""
+    source = random.Random(int(os.environ.get("TRIREME_SEED", "1")))
+    scratch = r.folder / "scratch"
+    scratch.mkdir()
+    settings = MIXED | DISK | {"devices": 2, "strategy": "full_shard", "train__save_interval": 2, "save__mode": "async", "offload__path": scratch}
+    times = 100 if ring.SLOW else 3
+    for number in range(times):
+        out = f"killed {number}"
+        process = r.start(r.command(out, **settings))
+        time.sleep(source.uniform(0.3, 2.5))
+        victims = r.processes()
+        if victims and process.poll() is None:
+            try:
+                os.kill(source.choice(victims), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        r.finish(process)
+        r.require_nothing_is_left(out, f"kill {number}")
+        ring.require(not any(scratch.iterdir()), f"kill {number}: no file is left", str(list(scratch.iterdir())))
+        again = r.run(r.command(out, resume="auto", **settings))
+        ring.require(again.code == 0, f"kill {number}: the run continues", str(again))
+        ours, theirs = numbers(r.folder / out), numbers(plain)
+        ring.require(ours == theirs, f"kill {number}: the undisturbed numbers", f"{ours}\n{theirs}")
+    print(f"ok      {times} kills: the undisturbed losses, no process and no file left", flush=True)
+
+
+def memory_group(limit):
+    """A group of processes with so much memory, or nothing where this process may not make one."""
+    root = pathlib.Path("/sys/fs/cgroup/memory")
+    file = "memory.limit_in_bytes"
+    if not root.is_dir():
+        root, file = pathlib.Path("/sys/fs/cgroup"), "memory.max"
+    group = root / f"trireme-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / file).write_text(str(limit))
+        return group
+    except OSError:
+        if group.is_dir():
+            group.rmdir()
+        return None
+
+
+def more_than_memory(r):
+    """State of several times the memory that the kernel allows."""
+    layers, limit, steps = (14, 768 * MIB, 20) if ring.SLOW else (3, 448 * MIB, 2)
+    group = memory_group(limit)
+    if group is None:
+        print("skipped: no group of limited memory can be made here", flush=True)
+        return
+    model = ring.LLAMA | {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": layers, "num_attention_heads": 8, "num_key_value_heads": 8}
+    settings = {"model": model, "precision": "bf16-mixed", "train__global_batch_size": 4, "train__micro_batch_size": 4, "train__max_steps": steps,
+                "train__log_interval": 1, "launch__threads_per_rank": 2}
+    plain = r.train("in memory", **settings)
+    try:
+        result = r.run(r.command("limited", **settings | DISK), timeout=1500,
+                       preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+    finally:
+        time.sleep(0.5)
+        group.rmdir()
+    ring.require(result.code == 0, "the run in little memory ends", str(result))
+    on_disk = int(re.search(r"(\d+) MiB on disk", result.out)[1])
+    equals(r, f"{on_disk} MiB on disk, {limit // MIB} MiB of memory", r.folder / "limited", plain, steps)
+    planned = int(re.search(r"memory   (\d+) MiB a rank planned", result.out)[1])
+    print(f"ok      planned {planned} MiB, {on_disk * MIB / limit:.1f} times the limit rests on the disk", flush=True)
+
+
+ring.judges("numpy")
+with ring.Ring(sys.argv[1]) as r:
+    plain = placements(r)
+    refusals(r)
+    kills(r, plain)
+    more_than_memory(r)

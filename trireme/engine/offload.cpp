@@ -1,0 +1,58 @@
+// The tiers: host memory and a file on disk, and the transfers to and from them. Each direction of each tier has a
+// thread, which moves values in the order of the list while the rank computes.
+#include <cstring>
+
+#include "trireme/engine/engine.h"
+
+namespace trireme::engine {
+
+using schedule::ActionKind;
+using schedule::Memory;
+
+void Engine::allocate_tiers() {
+  if (const int64_t bytes = plan_.arena.of(Memory::host); bytes > 0) {
+    host_memory_ = MappedMemory(bytes);
+    base_[static_cast<int>(Memory::host)] = static_cast<char*>(host_memory_.data());
+  }
+  if (const int64_t bytes = plan_.arena.of(Memory::disk); bytes > 0) {
+    file_ = std::make_unique<OffloadFile>(options_.offload_path, bytes);
+    base_[static_cast<int>(Memory::disk)] = file_->data();
+  }
+}
+
+void Engine::bind_transfer(Bound& b, const schedule::Schedule& s, const schedule::Action& a) const {
+  const bool fetch = a.kind == ActionKind::fetch;
+  const schedule::Value& home = s.values[a.owner];
+  const schedule::Value& copy = s.values[a.uses[fetch ? 1 : 0].value];
+  b.move = {base_[static_cast<int>(copy.memory)] + copy.offset, base_[static_cast<int>(home.memory)] + home.offset,
+            home.offset, &home.label};
+}
+
+comm::WorkPtr Engine::transfer(const schedule::Action& a, const Bound& b) {
+  const bool fetch = a.kind == ActionKind::fetch, disk = a.queue.lane == schedule::kDiskLane;
+  Mover& mover = movers_[a.queue];
+  if (!mover.queue) {
+    if (disk) mover.io = std::make_unique<BlockIo>(file_->descriptor(), kOffloadDepth);
+    mover.queue = std::make_unique<TransferQueue>();
+  }
+  return mover.queue->post([this, &io = mover.io, move = b.move, bytes = a.bytes, fetch, disk] {
+    if (disk && fetch) return file_->read(*io, move.copy, move.offset, bytes, *move.label);
+    if (disk) return file_->write(*io, move.copy, move.offset, bytes, *move.label);
+    std::memcpy(fetch ? move.copy : move.home, fetch ? move.home : move.copy, static_cast<size_t>(bytes));
+  });
+}
+
+// The state was changed where it rests.
+void Engine::seal_tiers() {
+  if (!file_) return;
+  for (const schedule::Value& v : plan_.train().values)
+    if (v.persistent && v.memory == Memory::disk) file_->seal(v.offset, v.bytes);
+  looked_at_file_ = true;
+}
+
+void Engine::leave_tiers() {
+  if (file_ && looked_at_file_) file_->leave();
+  looked_at_file_ = false;
+}
+
+}  // namespace trireme::engine

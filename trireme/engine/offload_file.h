@@ -1,0 +1,58 @@
+// OffloadFile: what a rank's values take on a disk while no action uses them. The file has no name, so it is gone with
+// its process, however that ends. Blocks go past the system's cache where the file system allows it, and each has a
+// checksum in memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "trireme/base/files.h"
+#include "trireme/engine/block_io.h"
+
+namespace trireme::engine {
+
+constexpr int64_t kOffloadBlock = 1 << 20;  ///< bytes that are read or written at once
+constexpr int kOffloadDepth = 8;            ///< blocks under way in each direction
+
+class OffloadFile {
+ public:
+  /// Reserves `bytes` zeroed bytes in `folder`.
+  /// Errors    UsageError: the folder is not there or lies in memory (tmpfs); FileError: it has no room
+  OffloadFile(const std::filesystem::path& folder, int64_t bytes);
+  ~OffloadFile();
+  OffloadFile(const OffloadFile&) = delete;
+  OffloadFile& operator=(const OffloadFile&) = delete;
+
+  int descriptor() const { return file_.get(); }
+  bool is_direct() const { return direct_; }
+
+  /// Moves a value's bytes. `io` was made for descriptor(). Offsets, sizes and memory are multiples of
+  /// schedule::kDiskAlignment.
+  /// Errors    FileError naming `what`: the disk fails, or a block is not what was written
+  void read(BlockIo& io, char* to, int64_t offset, int64_t bytes, const std::string& what);
+  void write(BlockIo& io, const char* from, int64_t offset, int64_t bytes, const std::string& what);
+
+  /// The file as memory, for those who look at all of the state: checkpoints and first values. Nothing may be read or
+  /// written meanwhile.
+  char* data() const { return data_; }
+  /// Takes the checksums of a value that was changed through data().
+  void seal(int64_t offset, int64_t bytes);
+  /// Gives back the memory in which the system keeps what was seen through data().
+  void leave();
+
+ private:
+  [[noreturn]] void fail(const char* verb, const std::string& what, const PieceError& error) const;
+
+  std::filesystem::path folder_;
+  base::FileDescriptor file_;
+  bool direct_ = true;
+  int64_t bytes_;
+  char* data_ = nullptr;
+  std::mutex mutex_;  // of the checksums
+  std::unordered_map<int64_t, uint64_t> checksums_;  // by the offset of a block
+};
+
+}  // namespace trireme::engine
