@@ -51,6 +51,10 @@ docs: build ## write docs/settings.md and docs/dialects.md from their one declar
 	@build/release/trireme explain settings --dialects > build/dialects.md
 	@mv build/dialects.md docs/dialects.md
 
+site: ## make a searchable site of docs/ in build/site, to be opened without a server (20 s)
+	@scripts/setup --docs
+	@scripts/site/build build/site
+
 format: ## rewrite our C++ files with clang-format-19
 	@scripts/setup --dev
 	@scripts/format --write
@@ -68,4 +72,4 @@ install: build ## install under PREFIX (default /usr/local), for find_package(Tr
 clean: ## remove what was built; .venv, data and out stay
 	@rm -rf build
 
-.PHONY: help setup build train train-free-fsdp train-baseline-fsdp test test-slow fuzz bench docs format lint install clean
+.PHONY: help setup build train train-free-fsdp train-baseline-fsdp test test-slow fuzz bench docs site format lint install clean

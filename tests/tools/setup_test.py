@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = "bash env dirname mkdir flock df awk grep tail wc cat sed tr cut sort stat id rm ls python3 git".split()
+TOOLS = "bash env dirname mkdir flock df awk grep tail wc cat sed tr cut sort stat id rm ls touch python3 git".split()
 
 
 class Machine:
@@ -133,6 +133,18 @@ class Setup(unittest.TestCase):
         self.assertIn("verified Debian's signature", result.stdout)
         for line in (machine.root / "asked").read_text().splitlines():
             self.assertIn("AllowUnauthenticated=false", line)
+
+    def test_the_site_generator_needs_no_debian_package_and_no_libtorch(self):
+        machine = Machine(dpkg_query="exit 1", apt_get="echo asked >>apt")
+        machine.put(machine.root / ".venv/bin/pip", "exit 0")
+        machine.put(machine.root / ".venv/bin/python", '[ "$1" = -c ] && exit 0\necho "$@" >>asked\ncat "${@: -1}" >>asked\nmkdir -p .cache/site-generator')
+        result = machine.setup("--docs")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        asked = (machine.root / "asked").read_text()
+        self.assertRegex(asked, r"(?m)^mkdocs-material==\S+ --hash=sha256:[0-9a-f]{64}$")
+        self.assertNotIn("torch", asked)
+        self.assertFalse((machine.root / "apt").exists())
+        self.assertEqual(machine.setup("--docs").stdout, "")
 
     def test_unknown_option(self):
         self.fails(Machine().setup("--judge"), "unknown option --judge", "--judges")
