@@ -154,6 +154,15 @@ TEST(DeepSpeed, WhatLeavesDependsOnTheStage) {
   EXPECT_EQ(three, (schedule::OffloadSettings{.parameters = Tier::cpu}));
 }
 
+TEST(DeepSpeed, OneFolderAndOneRatioAreOfAllThatLeaves) {
+  EXPECT_THAT(refused(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.3},
+                          "offload_param": {"device": "cpu"}}})"),
+              testing::HasSubstr("offload_optimizer.ratio is of the optimizer alone"));
+  EXPECT_THAT(refused(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/a"},
+                          "offload_param": {"device": "nvme", "nvme_path": "/b"}}})"),
+              testing::HasSubstr("all that leaves goes to one folder"));
+}
+
 TEST(DeepSpeed, WhatIsNotBuiltIsRefusedByNameUnlessItIsOff) {
   EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "pin_memory": true},
                        "zero_quantized_weights": false}, "fp16": {"enabled": false}})"),

@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
+#include <cerrno>
+#include <cstring>
+#include <random>
 
 #include "support.h"
 #include "trireme/base/error.h"
@@ -147,6 +151,40 @@ TEST(Offload, SkippedStepsLeaveWhatRestsUntouched) {
   judge(job, plain, {Tier::disk, Tier::disk, Tier::cpu, Tier::cpu});
 }
 
+// A disk that fails at any moment of a run ends it with one sentence.
+TEST(Offload, FiftyErrorsOfTheDiskAreOneSentenceEach) {
+  Job job{.model = small_llama(), .precision = kMixed, .steps = 2};
+  job.offload = {Tier::disk, Tier::disk, Tier::disk, Tier::disk, Tier::disk};
+  std::atomic<int64_t> moves{0};
+  BlockIo::set_faults([&](bool, int64_t, int64_t) { return ++moves, BlockIo::Fault{}; });
+  const Outcome whole = run(job);
+  const int64_t all = moves;
+  ASSERT_GT(all, 100);
+  std::mt19937 random(1);
+  constexpr int kCodes[] = {EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM};
+  for (int i = 0; i < 50; ++i) {
+    const int64_t at = static_cast<int64_t>(random()) % all;
+    const int code = kCodes[i % 5];
+    std::atomic<int64_t> count{0};
+    BlockIo::set_faults([&](bool, int64_t, int64_t) { return BlockIo::Fault{.code = count++ == at ? code : 0}; });
+    try {
+      run(job);
+      ADD_FAILURE() << "error " << i << " at move " << at << " was not told";
+    } catch (const base::FileError& error) {
+      EXPECT_EQ(error.code, code);
+      EXPECT_THAT(error.what(),
+                  testing::AllOf(testing::HasSubstr("in the offload file of"), testing::HasSubstr(std::strerror(code)),
+                                 testing::Not(testing::HasSubstr("\n"))));
+    }
+  }
+  // Short reads and writes are no errors.
+  BlockIo::set_faults([&](bool, int64_t, int64_t bytes) {
+    return BlockIo::Fault{.at_most = ++moves % 4 == 0 && bytes > 4096 ? 4096 : INT64_MAX};
+  });
+  expect_same(run(job), whole);
+  BlockIo::set_faults({});
+}
+
 TEST(Offload, WhatRanksShareCannotLeave) {
   Job job{.model = small_llama(), .precision = kMixed};
   job.mesh = {.shard = 2};
@@ -227,7 +265,10 @@ TEST_P(Disk, ATornBlockIsSeen) {
   file_.data()[3 * kOffloadBlock + 77] ^= 1;
   EXPECT_THAT(message([&] { file_.read(io_, buffer(), 0, kBytes, "master(head)"); }),
               testing::HasSubstr("other bytes than were written at byte 3145728, in master(head)"));
+  EXPECT_THAT(message([&] { file_.verify(0, kBytes, "master(head)"); }),
+              testing::HasSubstr("other bytes than were written at byte 3145728, in master(head)"));
   file_.seal(0, kBytes);
+  EXPECT_EQ(message([&] { file_.verify(0, kBytes, "x"); }), "");
   EXPECT_EQ(message([&] { file_.read(io_, buffer(), 0, kBytes, "x"); }), "");
 }
 

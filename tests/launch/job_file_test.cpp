@@ -81,6 +81,15 @@ TEST(K8sFile, PodsFindTheFirstByTheServicesName) {
   EXPECT_THAT(text, HasSubstr("            - \"llama-5m\"\n            - \"--devices\"\n            - \"4\"\n"));
 }
 
+TEST(JobFiles, RanksOnGpusAskForThem) {
+  EXPECT_THAT(sbatch_file(job()), testing::Not(HasSubstr("gpu")));
+  EXPECT_THAT(k8s_file(job()), testing::Not(HasSubstr("gpu")));
+  JobFile on_gpus = job();
+  on_gpus.on_gpus = true;
+  EXPECT_THAT(sbatch_file(on_gpus), HasSubstr("#SBATCH --cpus-per-task=12\n#SBATCH --gpus-per-node=4\n"));
+  EXPECT_THAT(k8s_file(on_gpus), HasSubstr("          requests: {cpu: 12}\n          limits: {nvidia.com/gpu: 4}\n"));
+}
+
 TEST(K8sFile, WhatIsMissingIsNamed) {
   struct Case {
     void (*spoil)(JobFile&);

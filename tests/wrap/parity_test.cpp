@@ -96,6 +96,16 @@ TEST_P(WrapParity, FullRecomputation) {
     }
 }
 
+TEST_P(WrapParity, StateThatRestsElsewhere) {
+  using schedule::Tier;
+  job.offload = {.optimizer = Tier::disk, .parameters = Tier::cpu, .gradients = Tier::cpu, .activations = Tier::cpu};
+  job.strategy = plan::Strategy::full_shard;
+  for (const comm::MeshSizes& mesh : {comm::MeshSizes{.shard = 1}, comm::MeshSizes{.pp = 2, .shard = 2}}) {
+    job.mesh = mesh;
+    expect_plain("");
+  }
+}
+
 TEST_P(WrapParity, LowerPrecisionOnTwoRanksGivesTheBitsOfOne) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
     job.mesh = {.shard = 1};

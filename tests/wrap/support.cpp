@@ -65,6 +65,7 @@ TrainerOptions trainer_options(const WrapJob& job, const comm::GroupOptions& ran
           .strategy = job.strategy,
           .pipeline = job.pipeline,
           .recompute = job.recompute,
+          .offload = job.offload,
           .precision = job.precision,
           .accumulate = job.micro_batches / data_ranks,
           .local_accumulation = job.local_accumulation,

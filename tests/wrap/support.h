@@ -20,6 +20,7 @@ struct WrapJob {
   plan::Strategy strategy = plan::Strategy::no_shard;
   schedule::PipelineSettings pipeline;
   schedule::RecomputeSettings recompute;
+  schedule::OffloadSettings offload;
   std::string optimizer = "AdamW";  ///< of torch.optim; SGD with Nesterov's momentum
   int steps = 3;
   int micro_batches = 4;   ///< of the global batch

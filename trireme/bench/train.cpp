@@ -215,8 +215,9 @@ void print(Session& s, const Steps& steps, const Figures& f) {
       fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %{}\n", kRows[i].text, f.parts[i] * 1e3,
                  f.parts[i] / f.divided_step * 100, rate(s, f, i));
   fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
-             base::human_bytes(peak_rss_bytes()), base::human_bytes(s.engine->allocated_bytes()), steps.minor_faults);
-  if (f.disk_bytes > 0)
+             base::human_bytes(peak_rss_bytes()), base::human_bytes(s.engine->plan().arena.resident()),
+             steps.minor_faults);
+  if (f.disk_rate > 0)
     fmt::print("disk     {:.2f} GB a step; it moves {:.2f} GB/s, which is {:.1f} s of the step's {:.1f}\n",
                f.disk_bytes / 1e9, f.disk_rate, f.disk_bytes / 1e9 / f.disk_rate, f.step);
   if (s.device.is_cuda())
@@ -243,14 +244,14 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                               {"peak_fraction", f.fraction},
                               {"losses", steps.losses},
                               {"peak_rss_bytes", peak_rss_bytes()},
-                              {"planned_bytes", s.engine->allocated_bytes()},
+                              {"planned_bytes", s.engine->plan().arena.resident()},
                               {"device", s.device.is_cuda() ? "cuda" : "cpu"},
                               {"peak_gpu_bytes", f.gpu_bytes},
                               {"first_step_seconds", s.phases.total()},
                               {"parts", parts},
                               {"action_seconds", action_seconds},
                               {"minor_faults_per_step", steps.minor_faults}};
-  if (f.disk_bytes > 0) j["disk"] = {{"bytes_per_step", f.disk_bytes}, {"rate", 1e9 * f.disk_rate}};
+  if (f.disk_rate > 0) j["disk"] = {{"bytes_per_step", f.disk_bytes}, {"rate", 1e9 * f.disk_rate}};
   if (!steps.prediction.empty()) j["prediction"] = base::parse_json<nlohmann::ordered_json>(steps.prediction);
   if (s.settings.bench.operations) {
     j["operations"] = costs::operations_json(steps.operations, s.settings.bench.steps);
@@ -285,7 +286,7 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   f.step = median(steps.seconds);
   for (const schedule::Action& a : s->engine->plan().train().actions)
     if (schedule::is_transfer(a.kind) && a.queue.lane == schedule::kDiskLane)
-      f.disk_bytes += double(a.bytes) * s->environment.world_size;
+      f.disk_bytes += double(a.bytes) * s->environment.local_world_size;
   if (f.disk_bytes > 0) f.disk_rate = offload_rate(train::offload_path(settings));
   const size_t typical = median_step(divided.seconds);
   f.divided_step = divided.seconds[typical];

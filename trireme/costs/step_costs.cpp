@@ -269,15 +269,13 @@ class Coster {
                               .bytes = double(elements) * double(c10::elementSize(plan_.storage[g].gradient))});
   }
 
-  // Of the groups that have no SumSquares of their own.
-  double norm_partials(const schedule::Schedule& s) const {
-    std::set<int> apart;
-    for (const Action& a : s.actions)
-      if (a.kind == ActionKind::sum_squares) apart.insert(a.owner);
+  // Of the gradients that GatherNorm reads: others have a SumSquares of their own.
+  double norm_partials(const schedule::Schedule& s, const Action& a) const {
     double seconds = 0;
-    for (size_t g = 0; g < plan_.layouts.size(); ++g)
-      if (plan_.storage[g].trained && !apart.contains(static_cast<int>(g))) seconds += squares(static_cast<int>(g));
-    return seconds / double(plan_.stages.ranks);
+    for (const schedule::Use& u : a.uses)
+      if (const schedule::Value& v = s.values[u.value]; v.kind == schedule::ValueKind::gradient)
+        seconds += squares(v.owner);
+    return seconds;
   }
 
   // Processors copy with a thread beside those that compute; it takes the memory's rate from them.
@@ -286,7 +284,10 @@ class Coster {
     const double bytes = double(a.bytes);
     if (a.queue.lane == schedule::kDiskLane) {
       if (h.disk_rate <= 0)
-        throw UsageError(fmt::format("the hardware {} has no disk.rate, which offloading to a disk needs", h.name));
+        throw UsageError(
+            fmt::format("the hardware {} has no disk.rate, which offloading to a disk needs; trireme bench calibrate "
+                        "measures this machine's",
+                        h.name));
       const double ranks = double(std::min<int64_t>(machines_.ranks, plan_.request.mesh.world_size()));
       return {.transfer = bytes * ranks / (1e9 * h.disk_rate)};
     }
@@ -298,7 +299,7 @@ class Coster {
 
   schedule::ActionCost communication(const schedule::Schedule& s, const Action& a, CauseSeconds& causes) {
     schedule::ActionCost cost;
-    if (a.kind == ActionKind::gather_norm) cost.compute = add(causes, base::Activity::optimizer, norm_partials(s));
+    if (a.kind == ActionKind::gather_norm) cost.compute = add(causes, base::Activity::optimizer, norm_partials(s, a));
     const std::vector<int> ranks = ranks_of(plan_, a);
     if (machines_.hardware.shares_cores) {
       const double seconds = moving(moved_bytes(plan_, a), std::ssize(ranks));

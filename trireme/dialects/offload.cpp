@@ -84,15 +84,24 @@ void finish_offload(Reading& r) {
     leaves = true;
     to_disk |= tier == "disk";
   }
+  const Given* path = nullptr;
   for (const std::string_view key : kPaths)
     if (const Given* entry = r.find(key)) {
-      if (to_disk)
+      if (to_disk && path != nullptr && path->text != entry->text)
+        r.refuse_both(*path, *entry, "all that leaves goes to one folder", "give both the same nvme_path");
+      else if (to_disk)
         r.set("offload.path", entry->text, *entry);
       else
         r.ignore(*entry, "nothing goes to a disk");
+      path = entry;
     }
   if (const Given* entry = r.find(kRatio)) {
-    if (leaves)
+    const Given* parameters = r.find("zero_optimization.offload_param.device");
+    if (leaves && parameters != nullptr && lower(parameters->text) != "none" && r.number(kRatio).value_or(1) != 1)
+      r.refuse_both(*entry, *parameters,
+                    "offload_optimizer.ratio is of the optimizer alone, and offload.ratio of all that leaves",
+                    "leave one of the two out");
+    else if (leaves)
       r.set("offload.ratio", entry->text, *entry);
     else
       r.ignore(*entry, "nothing leaves");

@@ -1,6 +1,7 @@
 #include "trireme/engine/block_io.h"
 
 #include <liburing.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +41,23 @@ void BlockIo::Free::operator()(io_uring* ring) const {
 BlockIo::BlockIo(int descriptor, int depth, Way way) : descriptor_(descriptor), depth_(depth) {
   if (way == Way::threads) return;
   auto ring = std::make_unique<io_uring>();
-  if (io_uring_queue_init(static_cast<unsigned>(depth), ring.get(), 0) == 0) ring_.reset(ring.release());
+  if (io_uring_queue_init(static_cast<unsigned>(depth), ring.get(), 0) != 0) return;
+  ring_.reset(ring.release());
+  if (!ring_works()) ring_.reset();
+}
+
+// The kernel may know rings and not these requests, or forbid the call that starts them.
+bool BlockIo::ring_works() {
+  io_uring_probe* probe = io_uring_get_probe_ring(ring_.get());
+  const bool known = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                     io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+  if (probe != nullptr) io_uring_free_probe(probe);
+  if (!known) return false;
+  io_uring_prep_nop(io_uring_get_sqe(ring_.get()));
+  io_uring_cqe* done = nullptr;
+  if (io_uring_submit_and_wait(ring_.get(), 1) < 0 || io_uring_peek_cqe(ring_.get(), &done) != 0) return false;
+  io_uring_cqe_seen(ring_.get(), done);
+  return true;
 }
 
 BlockIo::~BlockIo() = default;
@@ -76,7 +93,11 @@ std::unique_ptr<PieceError> BlockIo::by_ring(bool write, std::span<const Piece> 
     }
     if (under_way == 0) break;
     const int answer = io_uring_submit_and_wait(ring_.get(), 1);
-    if (answer < 0 && answer != -EINTR && answer != -EAGAIN) fail(next > 0 ? next - 1 : 0, -answer);
+    if (answer < 0 && answer != -EINTR && answer != -EAGAIN) {
+      fail(next > 0 ? next - 1 : 0, -answer);
+      under_way -= static_cast<int>(io_uring_sq_ready(ring_.get()));  // never handed over; the rest still ends
+      sched_yield();
+    }
     io_uring_cqe* done = nullptr;
     while (io_uring_peek_cqe(ring_.get(), &done) == 0) {
       const auto i = static_cast<size_t>(io_uring_cqe_get_data64(done));

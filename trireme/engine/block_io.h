@@ -54,6 +54,7 @@ class BlockIo {
   struct Free {
     void operator()(io_uring* ring) const;
   };
+  bool ring_works();
   int one(bool write, Piece piece) const;
   std::unique_ptr<PieceError> by_ring(bool write, std::span<const Piece> pieces, const Hooks& hooks);
   std::unique_ptr<PieceError> by_threads(bool write, std::span<const Piece> pieces, const Hooks& hooks);

@@ -45,12 +45,11 @@ std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
   return whole;
 }
 
-void Engine::check_device() const {
-  if (!on_gpu()) return;
-  if (plan_.request.offload.any())
+void check_gpu(const model::Model& model, const plan::StepRequest& request, bool poison) {
+  if (request.offload.any())
     throw UsageError("offload.* moves values of ranks on processors; leave it out with accelerator cuda");
-  if (options_.poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
-  const model::ModelConfig& c = model_.config;
+  if (poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
+  const model::ModelConfig& c = model.config;
   const bool plain = !c.gated_mlp && c.activation != model::Activation::gelu_tanh;
   if (plain || c.rotary_fraction != 1 || c.wide_query_key_norm)
     throw UsageError(fmt::format("models of type {} with {} compute on the CPU only; leave accelerator cuda out",
@@ -66,24 +65,24 @@ void Engine::check_device() const {
   if (c.dropout.neftune > 0)
     throw UsageError(
         "noise on embeddings is computed on the CPU only; set objective.neftune_alpha 0 with accelerator cuda");
-  for (const auto& [module, adapter] : model_.adapters.modules) {
+  for (const auto& [module, adapter] : model.adapters.modules) {
     if (adapter.dropout > 0)
       throw UsageError("dropout of adapters is computed on the CPU only; set lora.dropout 0 with accelerator cuda");
     if (adapter.dora)
       throw UsageError(
           "magnitudes of adapters (DoRA) are computed on the CPU only; set lora.dora false with "
           "accelerator cuda");
-    if (module == model::module_of(model::embedding_table_name(model_.config.architecture)))
+    if (module == model::module_of(model::embedding_table_name(model.config.architecture)))
       throw UsageError(
           fmt::format("an adapter of the embedding is computed on the CPU only; leave {} out of lora.target_modules "
                       "with accelerator "
                       "cuda",
                       module));
   }
-  if (const optim::Rule rule = plan_.request.optimizer.rule; !optim::runs_on_gpu(rule))
+  if (const optim::Rule rule = request.optimizer.rule; !optim::runs_on_gpu(rule))
     throw UsageError(fmt::format("the optimizer {} computes on the CPU only; take another one with accelerator cuda",
                                  config::name_of(rule)));
-  for (const auto& unit : model_.units)
+  for (const auto& unit : model.units)
     if (!unit->runs_on_gpu())
       throw UsageError("wrapped modules compute on the CPU only; a model of built-in units can use accelerator cuda");
 }

@@ -13,6 +13,9 @@ namespace trireme::engine {
 /// Errors    UsageError if the machine has no such GPU
 at::Device take_gpu(int local_rank);
 
+/// Refuses what ranks on GPUs do not compute yet. Errors: UsageError, in one sentence
+void check_gpu(const model::Model& model, const plan::StepRequest& request, bool poison);
+
 /// Allocates `bytes` zeroed bytes on a GPU. Errors: Error with the numbers if the GPU does not have them
 at::Tensor allocate_on_gpu(int64_t bytes, at::Device device);
 

@@ -41,7 +41,7 @@ void keep_for_ever(MappedMemory memory) {
 
 Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options)
     : model_(model), plan_(std::move(plan)), comm_(std::move(communicators)), options_(options) {
-  check_device();
+  if (on_gpu()) check_gpu(model_, plan_.request, options_.poison);
   if (on_gpu()) {
     device_memory_ = allocate_on_gpu(plan_.arena.of(Memory::own), options_.device);
     base_[static_cast<int>(Memory::own)] = static_cast<char*>(device_memory_.mutable_data_ptr());
@@ -174,7 +174,7 @@ GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::T
 }
 
 std::vector<GroupState> Engine::state() {
-  looked_at_file_ = true;
+  look_at_tiers();
   std::vector<GroupState> out;
   for (auto& [g, v] : views_) {
     const auto take = [this](const at::Tensor& tensor) { return on_host(tensor); };
@@ -185,7 +185,7 @@ std::vector<GroupState> Engine::state() {
 }
 
 std::vector<GroupState> Engine::copy_state() {
-  looked_at_file_ = true;
+  look_at_tiers();
   if (on_gpu()) return saved_part(state());
   const Schedule& s = plan_.train();
   const int copy = s.find(ValueKind::save_copy, -1, -1);
@@ -315,7 +315,7 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   }
   wait_until(count);
   if (options_.poison) poison_ended(s, count - 1);
-} catch (const CommError&) {
+} catch (...) {
   // Gloo's threads may still send from this memory; unmapping it would crash them.
   keep_for_ever(std::move(private_));
   throw;

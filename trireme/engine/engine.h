@@ -242,7 +242,6 @@ class Engine {
 
   // device.cpp
   bool on_gpu() const { return options_.device.is_cuda(); }
-  void check_device() const;
   BatchTensors host_batch(const BatchTensors& on_device) const;
   void load(const schedule::Action& action, Bound& bound);
   at::Tensor on_host(const at::Tensor& tensor);
@@ -257,6 +256,7 @@ class Engine {
   void bind_transfer(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action) const;
   comm::WorkPtr transfer(const schedule::Action& action, const Bound& bound);
   void seal_tiers();
+  void look_at_tiers();
   void leave_tiers();
 
   // poison.cpp

@@ -46,7 +46,17 @@ comm::WorkPtr Engine::transfer(const schedule::Action& a, const Bound& b) {
 void Engine::seal_tiers() {
   if (!file_) return;
   for (const schedule::Value& v : plan_.train().values)
-    if (v.persistent && v.memory == Memory::disk) file_->seal(v.offset, v.bytes);
+    if (v.persistent && v.memory == Memory::disk && v.kind != schedule::ValueKind::save_copy)
+      file_->seal(v.offset, v.bytes);
+  looked_at_file_ = true;
+}
+
+// What is seen through the file's mapping is compared first: a disk that fails there would end the process.
+void Engine::look_at_tiers() {
+  if (!file_) return;
+  for (const schedule::Value& v : plan_.train().values)
+    if (v.persistent && v.memory == Memory::disk && v.kind != schedule::ValueKind::save_copy)
+      file_->verify(v.offset, v.bytes, v.label);
   looked_at_file_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -33,7 +34,7 @@ int open_nameless(const std::filesystem::path& folder, int flags) {
 std::vector<Piece> pieces_of(char* memory, int64_t offset, int64_t bytes) {
   std::vector<Piece> pieces;
   for (int64_t at = 0; at < bytes; at += kOffloadBlock)
-    pieces.push_back({memory + at, offset + at, std::min(kOffloadBlock, bytes - at)});
+    pieces.push_back({memory == nullptr ? nullptr : memory + at, offset + at, std::min(kOffloadBlock, bytes - at)});
   return pieces;
 }
 
@@ -47,10 +48,7 @@ OffloadFile::OffloadFile(const std::filesystem::path& folder, int64_t bytes) : f
   if (const auto refusal = schedule::check_offload_folder(folder.string()))
     throw UsageError(refusal->headline + "; " + refusal->hint);
   int file = open_nameless(folder, O_DIRECT);
-  if (file < 0 && errno == EINVAL) {
-    direct_ = false;
-    file = open_nameless(folder, 0);
-  }
+  if (file < 0 && errno == EINVAL) file = open_nameless(folder, 0);  // this file system always uses the cache
   if (file < 0) base::throw_file_error("offload to", folder, errno);
   file_ = base::FileDescriptor(file);
   if (const int code = posix_fallocate(file, 0, bytes); code != 0) {
@@ -63,6 +61,8 @@ OffloadFile::OffloadFile(const std::filesystem::path& folder, int64_t bytes) : f
                     base::human_bytes(static_cast<int64_t>(about.f_bavail) * static_cast<int64_t>(about.f_bsize))),
         folder, code);
   }
+  cached_ = base::FileDescriptor(open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDWR | O_CLOEXEC));
+  if (cached_.get() < 0) base::throw_file_error("open the offload file in", folder, errno);
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (data == MAP_FAILED) base::throw_file_error("map the offload file in", folder, errno);
   data_ = static_cast<char*>(data);
@@ -82,22 +82,39 @@ void OffloadFile::fail(const char* verb, const std::string& what, const PieceErr
       folder_, code);
 }
 
+void OffloadFile::fail_damaged(const std::string& what, int64_t offset) const {
+  throw base::FileError(
+      fmt::format("the offload file of {} has other bytes than were written at byte {}, in {}: the disk is damaged; "
+                  "checkpoints are as they were, continue with --resume on a disk that works",
+                  folder_.string(), offset, what),
+      folder_, EIO);
+}
+
+bool OffloadFile::is_as_written(const Piece& piece) {
+  const uint64_t found = checksum_of(piece);
+  const std::lock_guard lock(mutex_);
+  const auto known = checksums_.find(piece.offset);
+  return known == checksums_.end() || known->second == found;
+}
+
 void OffloadFile::read(BlockIo& io, char* to, int64_t offset, int64_t bytes, const std::string& what) {
-  int64_t damaged = -1;
+  std::atomic<int64_t> damaged{-1};
   const auto check = [&](const Piece& p) {
-    const uint64_t found = checksum_of(p);
-    const std::lock_guard lock(mutex_);
-    if (const auto known = checksums_.find(p.offset); known != checksums_.end() && known->second != found)
-      damaged = p.offset;
+    if (!is_as_written(p)) damaged = p.offset;
   };
   if (const auto error = io.move(false, pieces_of(to, offset, bytes), {.begin = {}, .end = check}))
     fail("read", what, *error);
-  if (damaged >= 0)
-    throw base::FileError(
-        fmt::format("the offload file of {} has other bytes than were written at byte {}, in {}: the disk is damaged; "
-                    "checkpoints are as they were, continue with --resume on a disk that works",
-                    folder_.string(), damaged, what),
-        folder_, EIO);
+  if (damaged >= 0) fail_damaged(what, damaged);
+}
+
+void OffloadFile::verify(int64_t offset, int64_t bytes, const std::string& what) {
+  std::vector<char> block(static_cast<size_t>(std::min(kOffloadBlock, bytes)));
+  BlockIo io(cached_.get(), 1, BlockIo::Way::threads);
+  for (Piece p : pieces_of(nullptr, offset, bytes)) {
+    p.memory = block.data();
+    if (const auto error = io.move(false, {&p, 1}, {})) fail("read", what, *error);
+    if (!is_as_written(p)) fail_damaged(what, p.offset);
+  }
 }
 
 void OffloadFile::write(BlockIo& io, const char* from, int64_t offset, int64_t bytes, const std::string& what) {
@@ -120,7 +137,6 @@ void OffloadFile::seal(int64_t offset, int64_t bytes) {
 }
 
 void OffloadFile::leave() {
-  msync(data_, static_cast<size_t>(bytes_), MS_SYNC);
   madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);
   posix_fadvise(file_.get(), 0, bytes_, POSIX_FADV_DONTNEED);
 }

@@ -27,7 +27,6 @@ class OffloadFile {
   OffloadFile& operator=(const OffloadFile&) = delete;
 
   int descriptor() const { return file_.get(); }
-  bool is_direct() const { return direct_; }
 
   /// Moves a value's bytes. `io` was made for descriptor(). Offsets, sizes and memory are multiples of
   /// schedule::kDiskAlignment.
@@ -38,17 +37,21 @@ class OffloadFile {
   /// The file as memory, for those who look at all of the state: checkpoints and first values. Nothing may be read or
   /// written meanwhile.
   char* data() const { return data_; }
+  /// Reads a value with the system's cache, in which data() then finds it, and compares its checksums.
+  /// Errors    as read()
+  void verify(int64_t offset, int64_t bytes, const std::string& what);
   /// Takes the checksums of a value that was changed through data().
   void seal(int64_t offset, int64_t bytes);
   /// Gives back the memory in which the system keeps what was seen through data().
   void leave();
 
  private:
+  [[noreturn]] void fail_damaged(const std::string& what, int64_t offset) const;
+  bool is_as_written(const Piece& piece);
   [[noreturn]] void fail(const char* verb, const std::string& what, const PieceError& error) const;
 
   std::filesystem::path folder_;
-  base::FileDescriptor file_;
-  bool direct_ = true;
+  base::FileDescriptor file_, cached_;  // the same file, past the system's cache and through it
   int64_t bytes_;
   char* data_ = nullptr;
   std::mutex mutex_;  // of the checksums

@@ -17,6 +17,7 @@ plan::StepRequest request_of(const TrainerOptions& o) {
   r.shape.sequence = r.size(comm::Axis::tp);  // the plan asks that tp shares it; build_model ran the modules on theirs
   r.pipeline = o.pipeline;
   r.recompute = o.recompute;
+  r.offload = o.offload;
   r.num_micro_batches = o.accumulate;
   r.accumulation = o.local_accumulation ? plan::Accumulation::local : plan::Accumulation::sharded;
   r.reduce = o.local_accumulation ? plan::Reduce::fast : plan::Reduce::ordered;
@@ -28,6 +29,8 @@ plan::StepRequest request_of(const TrainerOptions& o) {
 void check(const TrainerOptions& o, const plan::StepRequest& r) {
   if (o.accumulate < 1)
     throw UsageError(fmt::format("[trainer] accumulate={} must be at least 1 micro-batch a step", o.accumulate));
+  if (o.offload.fit)
+    throw UsageError("[trainer] offload.fit is chosen by trireme alone: say which kinds of values leave");
   if (r.size(comm::Axis::cp) > 1)
     throw UsageError(
         fmt::format("[trainer] a wrapped module has whole sequences: cp={} must be 1; divide the data (shard, "
@@ -51,7 +54,9 @@ Trainer::Trainer(model::Model model, TrainerOptions options) : model_(std::move(
     ranks.recorder = comm::FlightRecorder::of_environment(
         {.global_rank = ranks.rank, .world_size = ranks.size, .timeout = ranks.timeout});
   const Communicators communicators = connect(plan, ranks, options_.poison);
-  engine_ = std::make_unique<Engine>(model_, std::move(plan), communicators, EngineOptions{.poison = options_.poison});
+  engine_ = std::make_unique<Engine>(
+      model_, std::move(plan), communicators,
+      EngineOptions{.poison = options_.poison, .offload_path = options_.offload.path.value_or(".")});
   load_parameters(*engine_);
   if (options_.precision.compute == at::kHalf) loss_scale_.emplace(options_.loss_scale);
 }

@@ -31,8 +31,9 @@ struct TrainerOptions {
   plan::Strategy strategy = plan::Strategy::full_shard;
   schedule::PipelineSettings pipeline = {};      ///< with mesh.pp above 1
   schedule::RecomputeSettings recompute = {};
-  model::Precision precision = {};          ///< as passed to build_model
-  int accumulate = 1;                       ///< micro-batches of a rank in a step
+  schedule::OffloadSettings offload = {};  ///< what rests in host memory, or on a disk in offload.path (by default ".")
+  model::Precision precision = {};  ///< as passed to build_model
+  int accumulate = 1;  ///< micro-batches of a rank in a step
   bool local_accumulation = false;  ///< a rank sums its micro-batches' gradients and reduces them once a step;
                                     ///< the result's bits then depend on the number of ranks
   optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step are set by step()

@@ -54,12 +54,11 @@ MemoryReport memory_report(const StepPlan& plan) {
       for (const auto& [share, bytes] : shares_of(plan, v)) resting[static_cast<size_t>(v.memory)][share] += bytes;
   const auto rows_of = [&](schedule::Memory memory) {
     std::vector<MemoryRow> rows;
-    int64_t rest = plan.arena.of(memory);
+    const int64_t transient = plan.arena.of(memory) - plan.arena.persistent[static_cast<size_t>(memory)];
     for (const auto& [share, bytes] : resting[static_cast<size_t>(memory)]) {
       rows.push_back({schedule::name_of(share.first) + share.second, bytes});
-      rest -= bytes;
     }
-    if (rest > 0) rows.push_back({schedule::name_of(Cause::saved), rest});
+    if (transient > 0) rows.push_back({schedule::name_of(Cause::saved), transient});
     return rows;
   };
   report.host = rows_of(schedule::Memory::host);

@@ -64,7 +64,8 @@ int64_t StepPlan::step_tile(int g) const {
   constexpr int64_t kLeastElements = int64_t{1} << 20, kMostTiles = 512;
   const schedule::OffloadSettings& o = request.offload;
   const bool leaves = o.optimizer != schedule::Tier::none || o.master != schedule::Tier::none;
-  if (!leaves || !storage[g].trained || optim::is_by_tensor(storage[g].rule)) return 0;
+  const bool has_tiles = !storage[g].optimizer_state.empty() || storage[g].compensated || storage[g].mixed();
+  if (!leaves || !has_tiles || !storage[g].trained || optim::is_by_tensor(storage[g].rule)) return 0;
   int64_t all = 0;
   for (int other = 0; other < std::ssize(layouts); ++other) all += held(other).size();
   const int64_t tile = schedule::round_up(std::max(kLeastElements, all / kMostTiles), shard::kBlockElements);

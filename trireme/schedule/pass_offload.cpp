@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/schedule/draft.h"
@@ -23,12 +23,8 @@ struct UseAt {
   int action, use, end;
 };
 
-// Users that share a copy.
-struct Stay {
-  std::vector<UseAt> users;
-  int fetch = -1, evict = -1;  // the actions before which they stand
-  int copy = -1;
-};
+// Users that share a copy, in the order of the list.
+using Stay = std::vector<UseAt>;
 
 class Mover {
  public:
@@ -56,26 +52,26 @@ class Mover {
   struct Move {
     ActionKind kind;
     int home, copy;
-    int before;         // the action before which it stands
-    int completes;  // the action, or (`of_fetch`) the Fetch of the value's next copy, before which it is complete
-    int next_fetch = -1;  // index in moves_
-    bool again = false;  // writes what another Evict has written in this list
+    int before;  // the action before which it stands
+    int completes;  // the action before which it is complete
+    int next_fetch = -1;  // of an Evict: the move that reads what it writes, before which it is complete too
+    bool again = false;  // of an Evict: it writes what another one has written in this list
   };
 
   std::vector<Stay> stays_of(int value) const {
     std::vector<Stay> stays;
     for (const UseAt& use : uses_[value]) {
-      const bool anew = s_.actions[use.action].uses[use.use].access == Access::write;
-      const bool together =
-          !stays.empty() && !anew && time_[use.action] - time_[last_of(stays.back())] <= offload_.prefetch + 1;
+      const bool together = !stays.empty() && access_of(use) != Access::write &&
+                            time_[use.action] - time_[last_of(stays.back())] <= offload_.prefetch + 1;
       if (!together) stays.emplace_back();
-      stays.back().users.push_back(use);
+      stays.back().push_back(use);
     }
     return stays;
   }
+  Access access_of(const UseAt& use) const { return s_.actions[use.action].uses[use.use].access; }
   static int last_of(const Stay& stay) {
     int last = -1;
-    for (const UseAt& use : stay.users) last = std::max(last, use.end);
+    for (const UseAt& use : stay) last = std::max(last, use.end);
     return last;
   }
 
@@ -88,9 +84,9 @@ class Mover {
       const bool kept = value.kind == ValueKind::boundary || value.kind == ValueKind::saved;
       if (!kept || value.held || value.bytes == 0 || value.memory != Memory::own) continue;
       if (stays_of(static_cast<int>(v)).size() < 2) continue;
-      carried += offload_.ratio;
-      if (carried < 1 - 1e-9) continue;
-      carried -= 1;
+      carried += offload_.ratio * double(value.bytes);
+      if (carried < double(value.bytes) / 2) continue;
+      carried -= double(value.bytes);
       value.memory = memory_of(offload_.activations);
       if (value.memory != Memory::disk) continue;
       value.bytes = round_up(value.bytes, kDiskAlignment);
@@ -105,36 +101,36 @@ class Mover {
     return from;
   }
 
+  // The first action at or behind `at` before which as much time has passed since, or the list's end.
+  int behind_by(int at, int64_t distance) const {
+    int until = at;
+    while (until < std::ssize(s_.actions) && time_[until] - time_[at] < distance) ++until;
+    return until;
+  }
+
   void move(int home) {
-    int earliest = 0, last_evict = -1;
+    int earliest = 0, evict = -1;  // a Fetch stands behind the users of the copy before, and their Evict
     bool written = false;
-    for (Stay& stay : stays_of(home)) {
-      const Action& first = s_.actions[stay.users.front().action];
-      const bool reads = first.uses[stay.users.front().use].access != Access::write;
+    for (const Stay& stay : stays_of(home)) {
+      const int copy = make_copy(home), begin = stay.front().action, behind = last_of(stay) + 1;
       bool changes = false, consumed = false;
-      for (const UseAt& use : stay.users) {
-        const Access access = s_.actions[use.action].uses[use.use].access;
+      for (const UseAt& use : stay) {
+        const Access access = access_of(use);
         changes |= access == Access::write || access == Access::accumulate;
         consumed |= access == Access::consume;
       }
-      const int copy = make_copy(home);
-      for (const UseAt& use : stay.users) s_.actions[use.action].uses[use.use].value = copy;
-      const int begin = stay.users.front().action, behind = last_of(stay) + 1;
-      if (reads) {
-        const int at = before_by(begin, offload_.prefetch, earliest);
-        if (last_evict >= 0) moves_[last_evict].next_fetch = static_cast<int>(moves_.size());
-        moves_.push_back({ActionKind::fetch, home, copy, at, begin});
+      if (access_of(stay.front()) != Access::write) {
+        if (evict >= 0) moves_[evict].next_fetch = static_cast<int>(moves_.size());
+        moves_.push_back({ActionKind::fetch, home, copy, before_by(begin, offload_.prefetch, earliest), begin});
       }
-      last_evict = -1;
+      evict = -1;
       if (changes && !consumed) {
-        int until = behind;
-        const int end = std::ssize(s_.actions);
-        while (until < end && time_[until] - time_[behind] < offload_.prefetch) ++until;
-        last_evict = static_cast<int>(moves_.size());
-        moves_.push_back({ActionKind::evict, home, copy, behind, until});
+        evict = static_cast<int>(moves_.size());
+        moves_.push_back({ActionKind::evict, home, copy, behind, behind_by(behind, offload_.prefetch)});
         moves_.back().again = std::exchange(written, true);
-        evicted_at_[{copy, behind}] = last_evict;
+        evicted_at_[{copy, behind}] = evict;
       }
+      for (const UseAt& use : stay) s_.actions[use.action].uses[use.use].value = copy;
       earliest = behind;
     }
   }
@@ -176,8 +172,6 @@ class Mover {
       }
       actions.push_back(std::move(a));
     }
-    // The list's end is no action: what completes there completes behind the last one.
-    for (Action& a : actions) a.completes_at = std::min(a.completes_at, static_cast<int>(actions.size()));
     s_.actions = std::move(actions);
   }
 

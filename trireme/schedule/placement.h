@@ -28,6 +28,8 @@ struct Arena {
   std::array<int64_t, kNumMemories> persistent{};  ///< of these, bytes of persistent values, which come first
   /// Of the rank's memory, without the tiers.
   int64_t total() const { return private_bytes() + host_shared_bytes(); }
+  /// With what rests in host memory.
+  int64_t resident() const { return total() + of(Memory::host); }
   int64_t private_bytes() const { return of(Memory::own) + of(Memory::symmetric); }
   int64_t host_shared_bytes() const { return of(Memory::host_shared) + of(Memory::host_reduced); }
   int64_t of(Memory memory) const { return bytes[static_cast<int>(memory)]; }

@@ -137,7 +137,8 @@ config::Section section(OffloadSettings& s) {
                       .absent = "null",
                       .when_absent = "the settings above say what leaves",
                       .example = "24GiB"}},
-               {"offload.host", &s.host, "host memory that offload.fit may use; what is more goes to the disk",
+               {"offload.host", &s.host,
+                "host memory that offload.fit may use for a rank; what is more goes to the disk",
                 Rules{.at_least = 0, .bytes = true}},
                {"offload.prefetch", &s.prefetch,
                 "computations or optimizer steps between the start of a copy and its first use; more hides slower "
@@ -162,6 +163,9 @@ config::Section section(OffloadSettings& s) {
         if (s.ratio != 1 && !s.any())
           problems.add("offload.ratio is the share of what leaves, and nothing leaves", {},
                        "set offload.optimizer cpu or disk, or another kind; or leave offload.ratio out");
+        if (s.prefetch != 1 && !s.any())
+          problems.add("offload.prefetch says when copies are made, and nothing leaves", {},
+                       "set offload.optimizer cpu or disk, or another kind; or leave offload.prefetch out");
         if (s.path && !s.uses(Tier::disk))
           problems.add("offload.path is the folder of what rests on a disk, and nothing does", {},
                        "set offload.optimizer disk, or another kind; or leave offload.path out");

@@ -80,7 +80,10 @@ class Offload {
         f_.at(i, fmt::format("makes {} anew before {} is written back", v.label, label(state.copy)));
       state.copy = u.value;
     }
-    if (state.copy != u.value) f_.at(i, fmt::format("uses {}, which is not the newest copy", v.label));
+    if (state.copy != u.value) {
+      f_.at(i, fmt::format("uses {}, which is not the newest copy", v.label));
+      state = {u.value, -1};
+    }
     if (u.access == Access::write || u.access == Access::accumulate) state.changed_by = i;
     if (u.access == Access::consume) state.changed_by = -1;
   }

@@ -51,7 +51,7 @@ void validate_places(const Settings& s) {
           fmt::format("{} {} cannot be written: there is no folder {}", setting.key, file.string(), folder.string()),
           {}, "make the folder first, or name a file in another one");
   });
-  if (s.offload.uses(schedule::Tier::disk) || s.offload.fit)
+  if (s.offload.uses(schedule::Tier::disk))
     problems.add_if(schedule::check_offload_folder(s.offload.path.value_or(what_is_there(s.out_dir).string())));
   problems.throw_if_any();
 }

@@ -94,7 +94,7 @@ std::string Foresight::after() const {
                            : usage ? base::human_bytes(usage->rss_bytes())
                                    : "unknown";
   return out + fmt::format("         {:<24}{:>12}{:>12}  {}", "memory of rank 0",
-                           base::human_bytes(s_.engine->plan().arena.total()), held,
+                           base::human_bytes(s_.engine->plan().arena.resident()), held,
                            on_gpu ? "held by LibTorch's allocator" : "resident, with the program itself");
 }
 
@@ -129,7 +129,7 @@ std::string Foresight::json() const {
   const nlohmann::ordered_json all = {{"predicted_seconds", predicted},
                                       {"measured_seconds", measured},
                                       {"actions", actions},
-                                      {"planned_bytes", s_.engine->plan().arena.total()}};
+                                      {"planned_bytes", s_.engine->plan().arena.resident()}};
   return all.dump(2) + "\n";
 }
 

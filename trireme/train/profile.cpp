@@ -34,6 +34,7 @@ int64_t bytes_without_recompute(const Session& s) {
   if (s.settings.recompute.mode == schedule::Recompute::none) return -1;
   Settings settings = s.settings;
   settings.recompute.mode = schedule::Recompute::none;
+  settings.offload = s.engine->plan().request.offload;  // what offload.fit has chosen, with recomputation
   const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request = step_request(settings, config, s.environment.global_rank, s.environment.world_size);
   const model::Model model = build_run_model(settings, config, request);
@@ -63,7 +64,7 @@ Profile::Profile(Session& session, double peak_flops, int64_t evaluation_interva
           .save_interval = c.train.save_interval.value_or(0),
           .evaluation_interval = evaluation_interval,
           .bytes_without_recompute = bytes_without_recompute(s_),
-          .planned_bytes = plan.arena.total(),
+          .planned_bytes = plan.arena.resident(),
           .price = c.profile.price.value_or(0)};
 }
 

@@ -142,14 +142,16 @@ std::string describe_start(Session& s) {
       "trireme {}  LibTorch {}  {} rank{}  {}  {}  {}  {} thread{} a rank\n"
       "model    {} {:.2f} M parameters, {}, width {}{}\n"
       "{}"
-      "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
+      "batch    {} = {} x {} x {} of {} tokens\n"
       "memory   {:.0f} MiB a rank planned{}{}{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(number_format(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
-      base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained, describe_latent(m), t.global_batch_size,
-      data_ranks, data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
-      t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows),
+      base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained, describe_latent(m),
+      base::plural(t.global_batch_size, "sequence"), base::plural(data_ranks, "data rank"),
+      request.num_micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", request.num_micro_batches),
+      base::plural(t.micro_batch_size, "sequence"), s.sequence(), mib(memory.total_bytes),
+      rows.empty() ? "" : fmt::format(" ({})", rows),
       plan::describe_tiers(memory) +
           (s.settings.offload.fit ? fmt::format("; offload.fit moves {}", plan::describe(request.offload)) : ""),
       s.foresight ? "\n" + s.foresight->before() : "");

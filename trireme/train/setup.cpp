@@ -216,7 +216,8 @@ HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config)
     const plan::StepRequest request = step_request(settings, config, rank, world);
     const plan::StepPlan plan = plan::make_step_plan(build_run_model(settings, config, request), request);
     sum.planned += plan::bytes_on_host(plan, here, shared_memory);
-    if (request.save_copy) sum.save_copies += plan.save_copy_bytes(plan.local_groups);
+    if (request.save_copy && !request.offload.uses(schedule::Tier::disk))
+      sum.save_copies += plan.save_copy_bytes(plan.local_groups);
   }
   return sum;
 }

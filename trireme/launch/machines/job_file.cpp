@@ -128,6 +128,7 @@ std::string sbatch_file(const JobFile& job) {
       "#SBATCH --ntasks-per-node=1\n"
       "# Cores for the ranks of a machine; launch.threads_per_rank says how many each has.\n"
       "#SBATCH --cpus-per-task={cores}\n"
+      "{gpus}"
       "#SBATCH --chdir={folder}\n"
       "#SBATCH --output={name}-%j.log\n"
       "# A job that starts again goes on in the same log.\n"
@@ -146,6 +147,7 @@ std::string sbatch_file(const JobFile& job) {
       "fi\n"
       "exit $code\n",
       fmt::arg("nodes", job.num_nodes), fmt::arg("ranks", job.ranks_per_node), fmt::arg("cores", cores),
+      fmt::arg("gpus", job.on_gpus ? fmt::format("#SBATCH --gpus-per-node={}\n", job.ranks_per_node) : ""),
       fmt::arg("name", name_of(job)), fmt::arg("folder", shell_quoted(job.folder)), fmt::arg("stopped", kStoppedEarly),
       fmt::arg("disk", base::kStorageFailed), fmt::arg("tries", kTriesOfADisk),
       fmt::arg("notice", (job.grace + kSlurmClock).count()), fmt::arg("command", command_of(job, " \\\n    ")));
@@ -204,6 +206,7 @@ std::string k8s_file(const JobFile& job) {
       "        - containerPort: {port}\n"
       "        resources:\n"
       "          requests: {{cpu: {cores}}}\n"
+      "{gpus}"
       "        volumeMounts:\n"
       "        - {{name: shared, mountPath: {mount}}}\n"
       "      volumes:\n"
@@ -214,7 +217,10 @@ std::string k8s_file(const JobFile& job) {
       fmt::arg("patience", (job.grace + kEnding).count()), fmt::arg("image", yaml_quoted(job.image)),
       fmt::arg("mount", yaml_quoted(job.mount)), fmt::arg("program", yaml_quoted("trireme")),
       fmt::arg("arguments", arguments), fmt::arg("port", job.master_port),
-      fmt::arg("cores", job.ranks_per_node * job.threads_per_rank), fmt::arg("claim", yaml_quoted(job.claim)));
+      fmt::arg("cores", job.ranks_per_node * job.threads_per_rank),
+      fmt::arg("gpus",
+               job.on_gpus ? fmt::format("          limits: {{nvidia.com/gpu: {}}}\n", job.ranks_per_node) : ""),
+      fmt::arg("claim", yaml_quoted(job.claim)));
 }
 
 std::string host_file(const JobFile& job) {

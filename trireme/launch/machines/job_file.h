@@ -14,6 +14,7 @@ struct JobFile {
   std::string folder;  ///< where the command was typed; the job runs there
   std::string out_dir;
   int num_nodes = 1, ranks_per_node = 1, threads_per_rank = 1;
+  bool on_gpus = false;  ///< each rank needs one
   std::chrono::seconds grace{30};  ///< time that the run needs to stop and save
   int master_port = 29500;  ///< for k8s_file
   std::string image, claim, mount;  ///< for k8s_file: container image, PersistentVolumeClaim, its path in the pods

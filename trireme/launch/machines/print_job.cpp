@@ -85,6 +85,7 @@ int print_job_file(const Settings& s, std::vector<std::string> words) {
               .num_nodes = static_cast<int>(s.num_nodes),
               .ranks_per_node = static_cast<int>(s.devices.value_or(1)),
               .threads_per_rank = static_cast<int>(s.launch.threads_per_rank.value_or(1)),
+              .on_gpus = s.accelerator == engine::Accelerator::cuda,
               .grace = std::chrono::duration_cast<std::chrono::seconds>(s.launch.grace),
               .master_port = static_cast<int>(s.launch.master_port),
               .image = s.launch.image.value_or("")};
