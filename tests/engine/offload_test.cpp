@@ -97,6 +97,10 @@ TEST(Offload, LocalAccumulationZero2AndGivenUpStepsGiveTheBitsOfNone) {
   const Outcome given_up = run(job);
   judge(job, given_up, {.optimizer = Tier::disk, .master = Tier::cpu, .gradients = Tier::disk});
   job.gives_up = false;
+  job.strategy = plan::Strategy::no_shard;
+  const Outcome copies = run(job);
+  judge(job, copies,
+        {.optimizer = Tier::disk, .master = Tier::cpu, .parameters = Tier::disk, .activations = Tier::cpu});
   job.mesh = {.shard = 1};
   job.strategy = plan::Strategy::no_shard;
   job.ordered = false;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "support.h"
+#include "trireme/base/error.h"
 
 namespace trireme::engine {
 namespace {
@@ -98,11 +99,16 @@ TEST_P(WrapParity, FullRecomputation) {
 
 TEST_P(WrapParity, StateThatRestsElsewhere) {
   using schedule::Tier;
-  job.offload = {.optimizer = Tier::disk, .parameters = Tier::cpu, .gradients = Tier::cpu, .activations = Tier::cpu};
+  job.offload = {.optimizer = Tier::disk, .master = Tier::cpu, .gradients = Tier::cpu};
   job.strategy = plan::Strategy::full_shard;
   for (const comm::MeshSizes& mesh : {comm::MeshSizes{.shard = 1}, comm::MeshSizes{.pp = 2, .shard = 2}}) {
     job.mesh = mesh;
     expect_plain("");
+  }
+  for (const schedule::OffloadSettings& kept :
+       {schedule::OffloadSettings{.parameters = Tier::cpu}, schedule::OffloadSettings{.activations = Tier::cpu}}) {
+    job.offload = kept;
+    EXPECT_THROW(train(job), UsageError);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "trireme/cli/start.h"
 #include "trireme/engine/device.h"
 #include "trireme/model/from_settings.h"
+#include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/grpo.h"

@@ -265,6 +265,8 @@ class Unit {
   /// The layer that parameter `index` belongs to, if a unit has several.
   virtual std::string layer_of(int /*index*/) const { return name(); }
   virtual bool runs_on_gpu() const { return true; }
+  /// True where autograd keeps references to the inputs and weights of a forward pass until its backward pass.
+  virtual bool keeps_references() const { return false; }
 
   /// Elements of keys that generation keeps for each token; it keeps as many elements of values.
   virtual int64_t cache_width() const { return 0; }

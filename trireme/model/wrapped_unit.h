@@ -60,6 +60,7 @@ class WrappedUnit : public Unit {
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
 
   bool runs_on_gpu() const override { return false; }
+  bool keeps_references() const override { return true; }
   /// As probe() measured.
   AllocatorMemory allocator_memory() const override { return memory_; }
   void train(bool training) const override;

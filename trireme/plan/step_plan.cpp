@@ -74,6 +74,18 @@ void check_adapted(const model::Model& model, const StepRequest& request) {
                   base::traits_of(model.config.quantized).name));
 }
 
+// What autograd refers to must stay where it is.
+void check_references(const model::Model& model, const StepRequest& request) {
+  const schedule::OffloadSettings& o = request.offload;
+  if (o.activations == schedule::Tier::none && o.parameters == schedule::Tier::none) return;
+  for (const auto& unit : model.units)
+    if (unit->keeps_references())
+      throw UsageError(fmt::format(
+          "the wrapped module '{}' refers to its inputs and weights until its backward pass, so they cannot "
+          "leave: leave offload.activations and offload.parameters out",
+          unit->name()));
+}
+
 // The strategies, as the passes see them.
 schedule::Sharding sharding_of(const StepRequest& r) {
   schedule::Sharding s;
@@ -375,6 +387,7 @@ std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   check_request(request);
   check_adapted(model, request);
+  check_references(model, request);
   if (!(model.parallel == request.parallel()))
     throw UsageError(fmt::format(
         "the model is built for rank {} of tp {} and rank {} of cp {}, but the step is for rank {} of tp {} and "

@@ -1,6 +1,7 @@
 // What a StepPlan says of its groups and units: who holds which elements, sizes, and places of sums.
 #include <algorithm>
 
+#include "trireme/optim/adafactor.h"
 #include "trireme/optim/by_tensor.h"
 #include "trireme/plan/step_plan.h"
 
