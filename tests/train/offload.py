@@ -45,6 +45,14 @@ def placements(r):
             settings = MIXED | offload | {"devices": devices, "strategy": "full_shard"}
             folder = r.train(f"{devices} {name}", train__save_interval=4, save__mode="async" if devices == 2 else "sync", **settings)
             equals(r, f"{name}, {devices} ranks", folder, plain, 10)
+    # A folder's weights are written in several passes, where they rest.
+    folder = plain / "step-00000010"
+    for name, offload in [("in memory", {}), ("on disk", DISK)]:
+        words = r.command(f"adapters {name}", **MIXED | offload | {"train__max_steps": 3, "lora__r": 4, "devices": 2})
+        words[words.index("llama-5m")] = str(folder)
+        result = r.run([word for word, before in zip(words, [""] + words) if not word.startswith("--model.") and not before.startswith("--model.")])
+        ring.require(result.code == 0, f"adapters of a folder, {name}", str(result))
+    ring.check(numbers(r.folder / "adapters on disk") == numbers(r.folder / "adapters in memory"), "adapters of a folder: losses and norms")
     # A checkpoint knows nothing of where its values rested.
     for name, before, after in [("from disk to memory", DISK, {}), ("from memory to disk", {}, DISK)]:
         folder = r.train(f"moved {name}", **MIXED | before | {"train__max_steps": 6})

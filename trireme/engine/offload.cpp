@@ -51,9 +51,10 @@ void Engine::seal_tiers() {
   looked_at_file_ = true;
 }
 
-// What is seen through the file's mapping is compared first: a disk that fails there would end the process.
+// What is seen through the file's mapping is compared first: a disk that fails there would end the process. Once it is
+// seen, the caller may have changed it.
 void Engine::look_at_tiers() {
-  if (!file_) return;
+  if (!file_ || looked_at_file_) return;
   for (const schedule::Value& v : plan_.train().values)
     if (v.persistent && v.memory == Memory::disk && v.kind != schedule::ValueKind::save_copy)
       file_->verify(v.offset, v.bytes, v.label);
