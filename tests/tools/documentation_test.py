@@ -5,24 +5,10 @@ import unittest
 from pathlib import Path
 
 import documentation
-from repository_test import planted
-
-ROOT = Path(__file__).resolve().parents[2]
+from rules import ROOT, Rules, planted
 
 
-class Documentation(unittest.TestCase):
-    def keeps(self, rule):
-        violations = rule(ROOT)
-        if violations:
-            self.fail("\n" + "\n".join(violations))
-
-    def notices(self, rule, files, *, fault):
-        folder, root = planted(files=files)
-        with folder:
-            violations = rule(root)
-        self.assertEqual(len(violations), 1, violations)
-        self.assertIn(fault, violations[0])
-
+class Documentation(Rules):
     def passes(self, rule, files):
         folder, root = planted(files=files)
         with folder:

@@ -2,39 +2,14 @@
 import os
 import re
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
 import repository
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def planted(**contents):
-    """A git repository that holds the files given as {path: text}."""
-    folder = tempfile.TemporaryDirectory()
-    root = Path(folder.name)
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    for name, text in contents["files"].items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return folder, root
+from rules import ROOT, Rules, planted
 
 
-class Repository(unittest.TestCase):
-    def keeps(self, rule):
-        violations = rule(ROOT)
-        if violations:
-            self.fail("\n" + "\n".join(violations))
-
-    def notices(self, rule, files, *, fault):
-        folder, root = planted(files=files)
-        with folder:
-            violations = rule(root)
-        self.assertEqual(len(violations), 1, violations)
-        self.assertIn(fault, violations[0])
-
+class Repository(Rules):
     def test_the_program_is_built_with_what_it_opens_when_a_run_asks_for_it(self):
         build = os.environ.get("TRIREME_BUILD_DIR")
         if not build or not (Path(build) / "build.ninja").exists():
