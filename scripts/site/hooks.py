@@ -39,6 +39,7 @@ def link_out(match, page):
 
 def on_page_markdown(markdown, page, **_):
     own = page.file.src_uri
+    markdown = re.sub(r"^```(\w+) ([\w./-]+)$", r'```\1 title="\2"', markdown, flags=re.M)  # a block that names its file
     parts = re.split(r"(^```.*?^```$|^(?: {4}.*\n)+)", markdown, flags=re.M | re.S)
     for at in range(0, len(parts), 2):  # not in code
         text = re.sub(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)\)", lambda found: link_out(found, own), parts[at])

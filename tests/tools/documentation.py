@@ -145,6 +145,15 @@ def fetched(root, folder="."):
     return wrong
 
 
+def raw(root, folder="."):
+    """Pages of a site that show marks of Markdown, because the generator did not read them as such."""
+    wrong = []
+    for page in sorted((root / folder).rglob("*.html")):
+        text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.S)
+        wrong += [f"{page.relative_to(root)} shows {mark}" for mark in ("```", "|---", ". - <strong>") if mark in text]
+    return wrong
+
+
 def family(name):
     """llama-3.1 of llama-3.1-8b, gpt2 of gpt2-xl, mistral of mistral-7b-v0.1."""
     return re.sub(r"[-_](?:\d[\d.]*[mb](?:-v[\d.]+)?|tiny|mini|base|medium|large|xl)$", "", name)

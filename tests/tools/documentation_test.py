@@ -58,12 +58,15 @@ class Documentation(Rules):
 
     def test_the_site_is_made_and_fetches_nothing(self):
         self.notices(documentation.fetched, {"a/b.html": '<link href="c.css"><script src="https://b.example/x.js"></script><a href="https://c.example">c</a>'}, fault="a/b.html fetches https://b.example/x.js")
+        self.notices(documentation.raw, {"a.html": "<p>```cpp b.cpp\nint c;\n```</p><pre>```</pre>"}, fault="a.html shows ```")
+        self.notices(documentation.raw, {"a.html": "<p>| b |\n|---|</p><code>|---|</code>"}, fault="a.html shows |---")
         if not (ROOT / ".cache/site-generator/done").exists():
             self.skipTest("scripts/setup --docs has not installed the site's generator")
         with tempfile.TemporaryDirectory() as folder:
             made = subprocess.run([ROOT / "scripts/site/build", folder], capture_output=True, text=True)
             self.assertEqual(made.returncode, 0, made.stderr)
             self.assertEqual(documentation.fetched(Path(folder)), [])
+            self.assertEqual(documentation.raw(Path(folder)), [])
             pages = [page.relative_to("docs") for page in documentation.pages(ROOT)]
             for page in pages:
                 self.assertTrue((Path(folder) / page.with_suffix(".html")).exists() or page.name == "README.md", page)
