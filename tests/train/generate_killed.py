@@ -16,6 +16,7 @@ import time
 import ring
 
 ROUNDS = 12 if ring.SLOW else 2  # for each victim
+PROMPTS, SAMPLES = (100, 6) if ring.SLOW else (40, 6)
 MESHES = (["--devices", 2], ["--devices", 2, "--mesh.tp", 2])
 
 
@@ -59,14 +60,15 @@ with ring.Ring(sys.argv[1]) as r:
     draw = random.Random(5)
     file = r.folder / "prompts.jsonl"
     text = r.text.read_text()
-    file.write_text("".join(json.dumps({"prompt": text[at:at + draw.randint(1, 30)]}) + "\n" for at in range(0, 400, 4)))
+    file.write_text("".join(json.dumps({"prompt": text[at:at + draw.randint(1, 30)]}) + "\n" for at in range(0, 4 * PROMPTS, 4)))
     for mesh in MESHES:
-        words = [r.program, "generate", run, "--prompts", file, "--samples", 6, "--max_new_tokens", 60, "--batch_size", 4, *mesh]
+        words = [r.program, "generate", run, "--prompts", file, "--samples", SAMPLES, "--max_new_tokens", 60, "--batch_size", 4, *mesh]
         whole = r.folder / "whole.jsonl"
         result = r.run([str(w) for w in [*words, "--output", whole]])
         ring.require(result.code == 0, "the whole command succeeds", str(result))
         want = lines_of(whole)
-        ring.require([(t["index"], t["sample"]) for t in want] == [(i, s) for i in range(100) for s in range(6)], "600 texts", str(len(want)))
+        ring.require([(t["index"], t["sample"]) for t in want] == [(i, s) for i in range(PROMPTS) for s in range(SAMPLES)],
+                     f"{PROMPTS * SAMPLES} texts", str(len(want)))
         for victim in ("rank", "launcher"):
             out = r.folder / f"{victim}.jsonl"
             command, kills = [str(w) for w in [*words, "--output", out]], 0
@@ -78,6 +80,6 @@ with ring.Ring(sys.argv[1]) as r:
             beside = re.search(r"beside (\d+) that were there", result.err)
             ring.require(beside and int(beside[1]) >= there, f"{there} texts are not written again", str(result))
             ring.check(kills == ROUNDS and lines_of(out) == want,
-                       f"{' '.join(map(str, mesh))}: {kills} times a {victim} was killed, at last with {there} of 600 texts, and each is there once", str(there))
+                       f"{' '.join(map(str, mesh))}: {kills} times a {victim} was killed, at last with {there} of {len(want)} texts, and each is there once", str(there))
             out.unlink()
         whole.unlink()
