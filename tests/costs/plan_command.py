@@ -49,6 +49,20 @@ def fits(r):
         ring.check((found["memory_bytes"] <= found["room_bytes"]) == expected, f"a micro-batch of {size} {'fits' if expected else 'does not fit'}")
 
 
+def every_stage(r):
+    """The memory is that of the stage which needs the most, to the byte."""
+    words = ["llama-32m", "--mesh.pp", "4", "--pipeline.schedule", "zb_h1", "--train.global_batch_size", "16", "--train.micro_batch_size", "1",
+             "--precision", "bf16-mixed"]
+    found, text = figures(r, *words, "--cluster", "4xH100")
+    peaks = []
+    for rank in range(4):
+        result = r.run([r.program, "explain", "memory", *words, "--devices", "4", "--accelerator", "cuda", "--rank", str(rank)], env=ring.environment())
+        peaks.append(int(re.search(r"^ +(\d+) bytes: ", result.out, re.MULTILINE)[1]))
+    stage = peaks.index(max(peaks))
+    ring.check(stage > 0 and found["memory_bytes"] == max(peaks) and found["memory_stage"] == stage and f"a device of stage {stage + 1} of 4, which needs the most" in text,
+               f"of 4 stages the one that needs the most counts: number {stage + 1}", f"{peaks} {found} {text}")
+
+
 def refuses(r):
     for words, expected in ((["llama-5m", "--cluster", "8xH101"], "the hardware H101 is not known (did you mean h100?)"),
                             (["llama-5m", "--cluster", "0xH100"], "a count of 0"),
@@ -119,6 +133,7 @@ def commands_of(r, name):
 with ring.Ring(sys.argv[1]) as r:
     money_and_time(r)
     fits(r)
+    every_stage(r)
     refuses(r)
     page(r)
     calibrates_and_predicts(r)

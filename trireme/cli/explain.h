@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/plan/step_plan.h"
 #include "trireme/settings/settings.h"
@@ -27,6 +28,11 @@ struct Explained {
 
 /// Errors    UsageError: settings that cannot work, a rank that the mesh does not have
 Explained plan_of(const Settings& settings, int rank);
+
+/// Plans of one rank of each pipeline stage, by stage. More than one is told by a progress bar.
+/// Cost      half a second a stage of a model of 13 B parameters
+/// Errors    UsageError: settings that cannot work
+std::vector<Explained> plans_of_stages(const Settings& settings);
 
 /// How a schedule is shown.
 enum class ScheduleFormat {

@@ -10,6 +10,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/bench/measure.h"
 #include "trireme/cli/explain.h"
 #include "trireme/costs/step_costs.h"
 #include "trireme/observe/loss_curve.h"
@@ -152,6 +153,18 @@ Explained plan_of(const Settings& settings, int rank) {
   e.model = std::make_unique<model::Model>(train::build_run_model(settings, config, request));
   e.plan = plan::make_step_plan(*e.model, request);
   return e;
+}
+
+std::vector<Explained> plans_of_stages(const Settings& settings) {
+  std::vector<Explained> plans;
+  plans.push_back(plan_of(settings, 0));
+  const std::vector<int> ranks = plans.front().plan.request.mesh.group(0, {comm::Axis::pp});
+  bench::Progress progress("plan");
+  for (size_t stage = 1; stage < ranks.size(); ++stage) {
+    progress.step(std::ssize(plans), std::ssize(ranks), fmt::format("pipeline stage {}", stage + 1));
+    plans.push_back(plan_of(settings, ranks[stage]));
+  }
+  return plans;
 }
 
 void explain_schedule(const Settings& settings, const ScheduleView& view) {

@@ -20,6 +20,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/config/report.h"
 #include "trireme/costs/report.h"
+#include "trireme/engine/device.h"
 #include "trireme/settings/derived.h"
 #include "trireme/train/setup.h"
 
@@ -60,8 +61,15 @@ config::Section section(PlanView& view) {
 }
 
 bool fits(const Settings& settings, const costs::Machines& machines) {
-  const Explained e = plan_of(settings, 0);
-  return costs::needed(e.plan, machines) <= costs::room(machines.hardware);
+  const std::vector<Explained> plans = plans_of_stages(settings);
+  return costs::needed(stages_of(plans), machines) <= costs::room(machines.hardware);
+}
+
+/// A rank of the stage that needs the most.
+int fullest_rank(const Settings& settings) {
+  const std::vector<Explained> plans = plans_of_stages(settings);
+  return std::ranges::max_element(plans, {}, [](const Explained& e) { return e.plan.arena.total(); })
+      ->plan.request.rank;
 }
 
 constexpr int64_t kUsualTries = 12;
@@ -89,6 +97,9 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
   if (costs::room(machines.hardware) <= 0)
     throw UsageError(
         fmt::format("error: --fit needs the memory of {}, and its file does not say it", machines.hardware.name));
+  // Of the stages of a pipeline on devices, one decides; all are looked at again in the end.
+  const bool staged = !machines.hardware.shares_cores && mesh_shape(s, world_size(s)).pp > 1;
+  const int rank = staged ? fullest_rank(s) : 0;
   bench::Progress progress("plan");
   int64_t tried = 0;
   const auto fit = [&] {
@@ -97,7 +108,9 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
     progress.step(tried, std::max(tried, kUsualTries),
                   fmt::format("micro-batches of {} x {} tokens", s.train.micro_batch_size,
                               train::sequence_length(s, model::config_of(s.model))));
-    return fits(s, machines);
+    if (!staged) return fits(s, machines);
+    const Explained e = plan_of(s, rank);
+    return costs::needed({&e.plan}, machines) <= costs::room(machines.hardware);
   };
   int64_t found = 0;
   if (what == "micro_batch") {
@@ -111,6 +124,12 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
     set(std::max<int64_t>(256, found));
   }
   round_batch(s, batch);
+  const int64_t unit = what == "micro_batch" ? 1 : 256;
+  for (int64_t& value = what == "micro_batch" ? s.train.micro_batch_size : *s.train.max_seq_length;
+       staged && found > unit && !fits(s, machines); found -= unit) {
+    value = found - unit;
+    round_batch(s, batch);
+  }
   fmt::print("fit      the largest {} that fits is {}\n",
              what == "micro_batch" ? "train.micro_batch_size" : "train.max_seq_length",
              found > 0 ? base::human_count(found) : std::string("none"));
@@ -126,6 +145,13 @@ std::string known_hardware() {
   return out;
 }
 
+/// A plan is worth having before GPUs compute what it needs.
+void say_what_gpus_refuse(const Explained& e, const Settings& s) try {
+  if (s.accelerator == engine::Accelerator::cuda) engine::check_gpu(*e.model, e.plan.request, s.engine.poison);
+} catch (const UsageError& error) {
+  fmt::print("note     a run is refused today: {}\n", error.what());
+}
+
 constexpr const char* kPlanUsage =
     "trireme plan: what a training would need and take, on hardware that need not be here\n"
     "  trireme plan llama-3-8b --cluster 8xH100 --tokens 15e12\n"
@@ -136,6 +162,12 @@ constexpr const char* kPlanUsage =
     "It takes every setting of trireme pretrain. Memory is exact; times are predicted (docs/planning.md).\n\n";
 
 }  // namespace
+
+costs::StagePlans stages_of(const std::vector<Explained>& plans) {
+  costs::StagePlans stages;
+  for (const Explained& e : plans) stages.push_back(&e.plan);
+  return stages;
+}
 
 void settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
   Settings& s = parsed.settings;
@@ -172,7 +204,8 @@ int run_plan(Arguments arguments) {
   const int64_t batch = s.train.global_batch_size;
   if (!parsed.given("train.global_batch_size")) round_batch(s, batch);
   if (view.fit) fit_setting(s, *view.fit, machines, batch);
-  const Explained e = plan_of(s, 0);
+  const std::vector<Explained> plans = plans_of_stages(s);
+  const Explained& e = plans.front();
   const costs::Prediction p = costs::predict(*e.model, e.plan, machines);
   const int64_t tokens = s.train.global_batch_size * e.plan.request.shape.sequence;
   const costs::Budget budget{
@@ -189,8 +222,9 @@ int run_plan(Arguments arguments) {
       config::name_of(number_format(s)));
   fmt::print("a step   {} of {}, {} at a time on each rank\n", base::plural(s.train.global_batch_size, "sequence"),
              base::plural(e.plan.request.shape.sequence, "token"), s.train.micro_batch_size);
-  fmt::print("{}", costs::render_plan(e.plan, p, machines, budget, tokens));
-  if (view.json) base::write_file_atomic(*view.json, costs::plan_json(e.plan, p, machines, tokens));
+  fmt::print("{}", costs::render_plan(stages_of(plans), p, machines, budget, tokens));
+  if (view.json) base::write_file_atomic(*view.json, costs::plan_json(stages_of(plans), p, machines, tokens));
+  say_what_gpus_refuse(e, s);
   if (view.explain) fmt::print("\n{}", costs::render_arithmetic(e.plan, machines, budget, tokens));
   return 0;
 }

@@ -3,11 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "trireme/cli/explain.h"
 #include "trireme/costs/hardware.h"
+#include "trireme/costs/report.h"
 #include "trireme/settings/parse.h"
 
 namespace trireme::cli {
+
+costs::StagePlans stages_of(const std::vector<Explained>& plans);
 
 /// What a cluster says of a run's settings, where the user says nothing: how many ranks there are, and that they are
 /// GPUs.

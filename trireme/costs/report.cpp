@@ -42,14 +42,28 @@ double trained_parameters(const plan::StepPlan& plan, bool trained) {
   return sum;
 }
 
-std::string memory_text(const plan::StepPlan& plan, const Machines& machines) {
-  const plan::MemoryReport report = plan::memory_report(plan);
+/// The number of the stage whose ranks need the most.
+size_t fullest(const StagePlans& stages) {
+  const auto total = [](const plan::StepPlan* plan) { return plan->arena.total(); };
+  return static_cast<size_t>(std::ranges::max_element(stages, {}, total) - stages.begin());
+}
+
+std::string memory_text(const StagePlans& stages, const Machines& machines) {
+  const size_t stage = fullest(stages);
+  const plan::MemoryReport report = plan::memory_report(*stages[stage]);
   std::string out;
   for (const plan::MemoryRow& row : report.rows)
     if (double(row.bytes) > 0.005 * double(report.total_bytes))
       out += fmt::format("  {:<36}{:>8.2f} GB\n", row.cause, double(row.bytes) / kGiga);
-  const double need = needed(plan, machines), has = room(machines.hardware);
-  const char* whose = machines.hardware.shares_cores ? "a machine" : "a device";
+  const double need = needed(stages, machines), has = room(machines.hardware);
+  std::string whose = machines.hardware.shares_cores ? "a machine" : "a device", of_stage;
+  if (stages.size() > 1) {
+    of_stage = fmt::format("stage {} of {}, which needs the most", stage + 1, stages.size());
+    if (!machines.hardware.shares_cores)
+      whose = "a device of " + of_stage;
+    else
+      out = fmt::format("  of a rank of {}:\n{}", of_stage, out);
+  }
   std::string verdict = "the hardware's file does not say how much there is";
   if (has > 0)
     verdict = need <= has
@@ -79,10 +93,19 @@ double room(const Hardware& hardware) {
   return std::max(0.0, (hardware.memory - hardware.reserved) * kGiga);
 }
 
-double needed(const plan::StepPlan& plan, const Machines& machines) {
-  if (!machines.hardware.shares_cores) return double(plan.arena.total());
-  const int64_t ranks = std::min<int64_t>(machines.ranks, plan.request.mesh.world_size());
-  return double(ranks) * double(plan::bytes_on_host(plan, ranks, /*shared_memory=*/true));
+double needed(const StagePlans& stages, const Machines& machines) {
+  if (!machines.hardware.shares_cores) return double(stages[fullest(stages)]->arena.total());
+  const auto& mesh = stages.front()->request.mesh;
+  const int ranks = static_cast<int>(std::min<int64_t>(machines.ranks, mesh.world_size()));
+  double most = 0;
+  for (int first = 0; first < mesh.world_size(); first += ranks) {
+    double all = 0;
+    for (int rank = first; rank < std::min(first + ranks, mesh.world_size()); ++rank)
+      all += double(plan::bytes_on_host(*stages[static_cast<size_t>(mesh.coordinate(rank, comm::Axis::pp))], ranks,
+                                        /*shared_memory=*/true));
+    most = std::max(most, all);
+  }
+  return most;
 }
 
 std::string binding(const Prediction& p, const plan::StepPlan& plan) {
@@ -99,10 +122,11 @@ std::string binding(const Prediction& p, const plan::StepPlan& plan) {
   return "waits: the pipeline's idle time, and communication";
 }
 
-std::string render_plan(const plan::StepPlan& plan, const Prediction& p, const Machines& machines, const Budget& budget,
+std::string render_plan(const StagePlans& stages, const Prediction& p, const Machines& machines, const Budget& budget,
                         int64_t tokens_per_step) {
+  const plan::StepPlan& plan = *stages.front();
   const double ranks = plan.request.mesh.world_size();
-  std::string out = memory_text(plan, machines) + time_text(plan, p);
+  std::string out = memory_text(stages, machines) + time_text(plan, p);
   const double rate = double(tokens_per_step) / p.step, peak = peak_of(plan, machines);
   out += fmt::format("speed    {} tokens/s, {} a rank\n", base::human_count(static_cast<int64_t>(rate)),
                      base::human_count(static_cast<int64_t>(rate / ranks)));
@@ -129,15 +153,17 @@ std::string render_plan(const plan::StepPlan& plan, const Prediction& p, const M
   return out;
 }
 
-std::string plan_json(const plan::StepPlan& plan, const Prediction& p, const Machines& machines,
+std::string plan_json(const StagePlans& stages, const Prediction& p, const Machines& machines,
                       int64_t tokens_per_step) {
+  const plan::StepPlan &plan = *stages.front(), &most = *stages[fullest(stages)];
   nlohmann::ordered_json memory, causes;
-  for (const plan::MemoryRow& row : plan::memory_report(plan).rows) memory[row.cause] = row.bytes;
+  for (const plan::MemoryRow& row : plan::memory_report(most).rows) memory[row.cause] = row.bytes;
   for (const base::ActivityName& c : base::kActivities) causes[c.key] = of(p, c.activity);
   const double peak = peak_of(plan, machines);
   const nlohmann::ordered_json all = {{"hardware", machines.hardware.name},
                                       {"ranks", plan.request.mesh.world_size()},
-                                      {"memory_bytes", needed(plan, machines)},
+                                      {"memory_bytes", needed(stages, machines)},
+                                      {"memory_stage", fullest(stages)},
                                       {"room_bytes", room(machines.hardware)},
                                       {"memory", memory},
                                       {"step_seconds", p.step},
@@ -229,9 +255,11 @@ std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machin
                      plan::tokens_that_hide_gathers(2, 0.5 * peak / world, 1e9 * link.rate), r.shape.tokens()));
   }
   if (plan.stages.ranks > 1)
-    line("bubble", fmt::format("(p - 1) / (m + p - 1) = {:.1f} % for p = {} and m = {}",
-                               100 * plan::bubble_fraction(plan.stages.ranks, r.num_micro_batches), plan.stages.ranks,
-                               r.num_micro_batches));
+    line("bubble",
+         fmt::format("(p - 1) / (m + p - 1) = {:.1f} % of a 1F1B step for p = {} and m = {}; explain schedule "
+                     "draws this run's schedule",
+                     100 * plan::bubble_fraction(plan.stages.ranks, r.num_micro_batches), plan.stages.ranks,
+                     r.num_micro_batches));
   line("batch", fmt::format("{} tokens a step", base::human_count(tokens_per_step)));
   return out;
 }

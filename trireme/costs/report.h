@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/costs/step_costs.h"
 
@@ -20,18 +21,22 @@ struct Budget {
 /// Bytes a device has for a plan; 0: unknown.
 double room(const Hardware& hardware);
 
-/// Bytes of rank 0's plan, on processors of all ranks of its machine.
-double needed(const plan::StepPlan& plan, const Machines& machines);
+/// The plans of one rank of each pipeline stage, by stage.
+using StagePlans = std::vector<const plan::StepPlan*>;
+
+/// Bytes of the device that needs the most; on processors, those of all ranks of a machine.
+double needed(const StagePlans& stages, const Machines& machines);
 
 /// What most of a step goes to, in words: "arithmetic", "memory", "communication", "the pipeline's idle time".
 std::string binding(const Prediction& prediction, const plan::StepPlan& plan);
 
-/// Memory by cause, whether it fits, the step's time by cause, tokens a second, share of the peak, days and money.
-std::string render_plan(const plan::StepPlan& plan, const Prediction& prediction, const Machines& machines,
+/// Memory by cause of the stage that needs the most, whether it fits, the step's time by cause, tokens a second, share
+/// of the peak, days and money.
+std::string render_plan(const StagePlans& stages, const Prediction& prediction, const Machines& machines,
                         const Budget& budget, int64_t tokens_per_step);
 
 /// The same figures as JSON.
-std::string plan_json(const plan::StepPlan& plan, const Prediction& prediction, const Machines& machines,
+std::string plan_json(const StagePlans& stages, const Prediction& prediction, const Machines& machines,
                       int64_t tokens_per_step);
 
 /// The arithmetic that a person would do, with this plan's numbers beside it.

@@ -90,27 +90,66 @@ int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, in
   return std::max(best, below(height, offset));
 }
 
+// The items that are placed, by the time of their lives.
+class Overlaps {
+ public:
+  Overlaps(const std::vector<Item>& items, int num_actions)
+      : items_(items), alive_(static_cast<size_t>(num_actions)), seen_(items.size(), -1) {}
+
+  void add(int index) {
+    for (int t = items_[index].first; t <= items_[index].last; ++t) alive_[t].push_back(index);
+    const Item& item = items_[index];
+    const auto behind = std::ranges::upper_bound(placed_, item.offset, {}, &Life::offset);
+    placed_.insert(behind, {item.offset, item.bytes, item.first, item.last});
+  }
+
+  /// Offset and bytes of each placed item that lives at the same time as `index`, from the lowest on. A short life asks
+  /// its own actions, a long one all items.
+  void find(int index, std::vector<std::pair<int64_t, int64_t>>& taken) {
+    const Item& item = items_[index];
+    taken.clear();
+    const size_t few = placed_.size() / kSortedCost;
+    size_t entries = 0;
+    for (int t = item.first; t <= item.last && entries <= few; ++t) entries += alive_[t].size();
+    if (entries > few) {
+      for (const Life& other : placed_)
+        if (other.first <= item.last && item.first <= other.last) taken.emplace_back(other.offset, other.bytes);
+      return;
+    }
+    for (int t = item.first; t <= item.last; ++t)
+      for (int other : alive_[t])
+        if (std::exchange(seen_[other], index) != index) taken.emplace_back(items_[other].offset, items_[other].bytes);
+    std::sort(taken.begin(), taken.end());
+  }
+
+ private:
+  static constexpr size_t kSortedCost = 4;  ///< of an entry that has to be sorted, in entries that are in order
+  struct Life {
+    int64_t offset, bytes;
+    int first, last;
+  };
+  const std::vector<Item>& items_;
+  std::vector<std::vector<int>> alive_;
+  std::vector<Life> placed_;  // by offset
+  std::vector<int> seen_;
+};
+
 // An offset for each item in the given order; returns the region's size. Stops as soon as that exceeds `limit`: the
 // items that follow then keep what they had.
 int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, int num_actions, const TopDown& top,
                        int64_t limit) {
-  std::vector<std::vector<int>> alive(num_actions);  // placed items by action, for the overlap search
-  std::vector<int> seen(items.size(), -1);
+  Overlaps placed(items, num_actions);
   std::vector<std::pair<int64_t, int64_t>> taken;
   int64_t size = 0;
   for (int index : order) {
     Item& item = items[index];
-    taken.clear();
-    for (int t = item.first; t <= item.last; ++t)
-      for (int other : alive[t])
-        if (std::exchange(seen[other], index) != index) taken.emplace_back(items[other].offset, items[other].bytes);
-    std::sort(taken.begin(), taken.end());
+    placed.find(index, taken);
     const bool from_top = item.last - item.first < top.longest_life;
     item.offset = from_top ? highest_offset(taken, item.bytes, top.height, item.alignment) : -1;
     if (item.offset < 0) item.offset = lowest_offset(taken, item.bytes, item.alignment);
     size = std::max(size, item.offset + item.bytes);
     if (size > limit) return size;
-    for (int t = item.first; t <= item.last; ++t) alive[t].push_back(index);
+    placed.add(index);
   }
   return size;
 }

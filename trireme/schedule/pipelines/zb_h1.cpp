@@ -1,5 +1,6 @@
 // ZB-H1: 1F1B with backward in two halves. The input half's result is sent at once; weight halves fill idle time. A
-// third of 1F1B's idle time is left, (p-1)/(3m+p-1) at F = I = W. It holds as many activations as 1F1B.
+// third of 1F1B's idle time is left, (p-1)/(3m+p-1) at F = I = W. It keeps as many input
+// halves waiting as 1F1B; a rank r also keeps what its r postponed weight halves read.
 // Source: arXiv 2401.10241.
 #include <algorithm>
 
