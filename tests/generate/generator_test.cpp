@@ -128,7 +128,7 @@ TEST(GenerationAndTraining, ShareAnArenaAndAgree) {
       const double loss = engine.evaluate(load, 30);
       Generator generator(engine, {.texts = 2});
       double sum = 0;
-      generator.add({.tokens = text, .judged_from = 1, .judged = [&](const std::vector<double>& logprobs) {
+      generator.add({.tokens = text, .judged_from = 1, .judged = [&](const std::vector<double>& logprobs, bool) {
                        ASSERT_EQ(logprobs.size(), 30u);
                        for (const double x : logprobs) sum -= x;
                      }});

@@ -139,7 +139,8 @@ TEST(GenerationAndTraining, FindTheSameBitsOfEachTokensLogProbability) {
       for (int64_t i = 0; i <= kTokens; ++i) text.push_back((7 * i * i + 3 * i) % config.vocab_size);
       std::vector<double> judged;
       Generator generator(engine, {.texts = 2});
-      generator.add({.tokens = text, .judged_from = 1, .judged = [&](const std::vector<double>& l) { judged = l; }});
+      generator.add(
+          {.tokens = text, .judged_from = 1, .judged = [&](const std::vector<double>& l, bool) { judged = l; }});
       generator.run();
       ASSERT_EQ(std::ssize(judged), kTokens);
       for (const int64_t at :

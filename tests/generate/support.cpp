@@ -61,7 +61,7 @@ std::vector<Answer> run(const Job& job, const std::vector<Request>& requests) {
         answers[i].logprobs.push_back(logprob);
         return true;
       };
-      r.judged = [&, i](const std::vector<double>& logprobs) {
+      r.judged = [&, i](const std::vector<double>& logprobs, bool) {
         const std::lock_guard lock(mutex);
         answers[i].logprobs = logprobs;
       };

@@ -18,6 +18,7 @@ int run_evaluate(Arguments arguments) {
                 .help = "trireme evaluate CHECKPOINT --text FILE\n"
                         "trireme evaluate CHECKPOINT --classify TEXTS.jsonl --predictions LABELS.jsonl\n"
                         "trireme evaluate CHECKPOINT --score REPLIES.jsonl --predictions LOGPS.jsonl\n"
+                        "trireme evaluate CHECKPOINT --tasks \"[hellaswag=hellaswag.jsonl, piqa=piqa.jsonl]\"\n"
                         "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
                         "mesh.tp and mesh.pp divide the model; further ranks are copies that share the work.\n\n",
                 .help_groups = {"evaluate"},

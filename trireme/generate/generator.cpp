@@ -59,8 +59,13 @@ at::Tensor tensor_of(std::vector<int64_t>& numbers) {
   return at::from_blob(numbers.data(), {std::ssize(numbers)}, at::kLong);
 }
 
-/// log p of the targets [M] under logits [M,V], as the head computes it; -100: not wanted.
-std::vector<double> log_probabilities(const at::Tensor& logits, std::vector<int64_t>& targets) {
+struct Scores {
+  std::vector<double> logp;
+  std::vector<bool> is_likeliest;
+};
+
+/// The targets [M] under logits [M,V], as the head computes them; -100: not wanted.
+Scores score_targets(const at::Tensor& logits, std::vector<int64_t>& targets) {
   const int64_t rows = logits.size(0), vocabulary = logits.size(1);
   std::vector<double> memory(static_cast<size_t>(3 * rows));
   const auto part = [&](int64_t i) {
@@ -69,9 +74,12 @@ std::vector<double> log_probabilities(const at::Tensor& logits, std::vector<int6
   const at::Tensor most = part(0), sum = part(1), hit = part(2);
   ops::cross_entropy_shard_max(most, logits, 0, vocabulary);
   ops::cross_entropy_shard_sum(sum, hit, logits, most, tensor_of(targets), 0, vocabulary);
-  std::vector<double> out;
+  Scores out;
   const auto put = [&]<typename T>(const T* hits, const T* largest, const T* sums) {
-    for (int64_t i = 0; i < rows; ++i) out.push_back(double(hits[i]) - double(largest[i]) - std::log(double(sums[i])));
+    for (int64_t i = 0; i < rows; ++i) {
+      out.logp.push_back(double(hits[i]) - double(largest[i]) - std::log(double(sums[i])));
+      out.is_likeliest.push_back(hits[i] >= largest[i]);
+    }
   };
   if (hit.scalar_type() == at::kDouble)
     put(hit.data_ptr<double>(), most.data_ptr<double>(), sum.data_ptr<double>());
@@ -199,7 +207,8 @@ void Generator::run_parts(const std::vector<Part>& parts) {
   }
   const at::Tensor logits = run_rows(rows, wanted.empty() ? std::vector<int64_t>{0} : wanted);
 
-  // Token and log-probability of every wanted row, on all pipeline stages.
+  // Of every wanted row, on all pipeline stages: the token, or whether the judged one is the likeliest, and its
+  // log-probability.
   const auto count = std::ssize(wanted);
   std::vector<double> values(static_cast<size_t>(2 * std::max<int64_t>(1, count)), NAN);
   const at::Tensor drawn = at::from_blob(values.data(), {std::max<int64_t>(1, count), 2}, at::kDouble);
@@ -213,8 +222,12 @@ void Generator::run_parts(const std::vector<Part>& parts) {
   for (const Part& part : parts) {
     const bool judges = part.text->request.judged_from.has_value();
     for (int64_t i = part.first_wanted; i < part.tokens; ++i, results += 2)
-      judges ? part.text->judged.push_back(results[1])
-             : take(*part.text, static_cast<int64_t>(results[0]), results[1]);  // the text may end here
+      if (judges) {
+        part.text->judged.push_back(results[1]);
+        part.text->is_greedy = part.text->is_greedy && results[0] > 0;
+      } else {
+        take(*part.text, static_cast<int64_t>(results[0]), results[1]);  // the text may end here
+      }
     if (judges) finish_judged(*part.text);
   }
 }
@@ -242,9 +255,15 @@ void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logi
       }
     }
   if (std::ranges::any_of(targets, [](int64_t target) { return target >= 0; })) {
-    const std::vector<double> logp = log_probabilities(logits, targets);
-    for (size_t i = 0; i < logp.size(); ++i)
-      if (targets[i] >= 0) results[2 * i + 1] = logp[i];
+    const Scores scores = score_targets(logits, targets);
+    row = 0;
+    for (const Part& part : parts)
+      for (int64_t i = part.first_wanted; i < part.tokens; ++i, ++row) {
+        const auto at = static_cast<size_t>(row);
+        if (targets[at] < 0) continue;
+        results[2 * row + 1] = scores.logp[at];
+        if (part.text->request.judged_from) results[2 * row] = scores.is_likeliest[at] ? 1 : 0;
+      }
   }
   const auto rows_at_once = static_cast<size_t>(std::max<int64_t>(1, kDividedLogits / config_.vocab_size));
   for (std::span<const std::pair<int64_t, double>> rest = scaled; !rest.empty();) {
@@ -252,7 +271,7 @@ void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logi
     rest = rest.subspan(some.size());
     std::vector<int64_t> tokens;
     for (const auto& [at, temperature] : some) tokens.push_back(static_cast<int64_t>(results[2 * at]));
-    const std::vector<double> logp = log_probabilities(divided(logits, some), tokens);
+    const std::vector<double> logp = score_targets(divided(logits, some), tokens).logp;
     for (size_t i = 0; i < some.size(); ++i) results[2 * some[i].first + 1] = logp[i];
   }
 }
@@ -293,8 +312,9 @@ void Generator::finish_judged(Text& text) {
   const auto judged = std::move(text.request.judged);
   const auto finished = std::move(text.request.finished);
   const std::vector<double> logprobs = std::move(text.judged);
+  const bool is_greedy = text.is_greedy;
   scheduler_.finish(text);
-  if (judged) judged(logprobs);
+  if (judged) judged(logprobs, is_greedy);
   if (finished) finished(Finish::scored);
 }
 

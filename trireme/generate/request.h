@@ -43,7 +43,8 @@ struct Request {
 
   /// Called for each new token, with its log-probability (NaN unless wanted); false ends the text.
   std::function<bool(int64_t token, double logprob)> take = {};
-  std::function<void(const std::vector<double>& logprobs)> judged = {};
+  /// `is_greedy`: each of the tokens is the likeliest at its place.
+  std::function<void(const std::vector<double>& logprobs, bool is_greedy)> judged = {};
   std::function<void(Finish)> finished = {};
 };
 

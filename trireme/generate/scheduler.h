@@ -46,6 +46,7 @@ struct Text {
   int64_t common = 0;  ///< tokens from the first on that other requests may begin with, too
   Prefix* reads_for = nullptr;  ///< what the others wait for
   std::vector<double> judged;
+  bool is_greedy = true;  ///< each judged token is the likeliest
 };
 
 /// New tokens of a text in a run: those from `cached` on.

@@ -7,15 +7,15 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
+#include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
-#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/cache_room.h"
+#include "trireme/train/eval_tasks.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/judge.h"
 #include "trireme/train/predict.h"
@@ -71,7 +71,7 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
     judge.add(static_cast<size_t>(w), {ids.begin() + begin, ids.begin() + begin + count + 1}, 1);
   }
   double sum = 0;
-  for (const std::vector<double>& of_window : judge.run()) sum += sum_of(of_window);
+  for (const Judged& of_window : judge.run()) sum += sum_of(of_window.logprobs);
   const double nats = -over_ranks(in, {sum})[0];
   return {{"tokens", targets},
           {"bytes", bytes},
@@ -81,93 +81,104 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
           {"bits_per_byte", nats / std::log(2.0) / double(bytes)}};
 }
 
-std::vector<int64_t> context_of(const text::Tokenizer& tokenizer, const Question& question) {
-  std::vector<int64_t> context = encode_text(tokenizer, question.context, /*add_special=*/true);
-  return context.empty() ? encode_text(tokenizer, "\n", false) : context;
+/// A task whose texts are encoded: those of all choices of all questions, one behind the other.
+struct EncodedTask {
+  EvalTask task;
+  std::vector<ScoredText> texts;
+};
+
+std::vector<EncodedTask> encode_tasks(const EvaluateSettings& e, const text::Tokenizer& tokenizer) {
+  std::vector<EncodedTask> encoded;
+  for (EvalTask& task : read_tasks(e)) {
+    EncodedTask to;
+    for (const Question& question : task.questions)
+      for (const Choice& choice : question.choices)
+        to.texts.push_back(encode_pair(tokenizer, choice.context, choice.text));
+    to.task = std::move(task);
+    encoded.push_back(std::move(to));
+  }
+  return encoded;
 }
 
-nlohmann::json multiple_choice(Inference& in, const train::EvaluateSettings& e) {
-  std::vector<Question> questions = read_questions(*e.multiple_choice);
-  if (e.limit && *e.limit < static_cast<int64_t>(questions.size())) questions.resize(static_cast<size_t>(*e.limit));
-  size_t count = 0;
-  for (const Question& question : questions) count += question.choices.size();
-  Judge judge(in, "multiple choice", count);
-  size_t number = 0;
-  for (size_t q = 0; q < questions.size(); ++q) {
-    const std::vector<int64_t> context = context_of(*in.tokenizer, questions[q]);
-    for (const std::string& choice : questions[q].choices) {
-      std::vector<int64_t> tokens = context;
-      const std::vector<int64_t> ids = encode_text(*in.tokenizer, choice, false);
-      tokens.insert(tokens.end(), ids.begin(), ids.end());
-      const bool mine = static_cast<int64_t>(q) % in.num_replicas == in.replica;
-      if (mine && !ids.empty()) judge.add(number, std::move(tokens), std::ssize(context));
-      ++number;
-    }
+/// The error of a mean of `count` zeros and ones, as lm-evaluation-harness gives it.
+double error_of_mean(double mean, double count) { return count > 1 ? std::sqrt(mean * (1 - mean) / (count - 1)) : 0.0; }
+
+/// Of each text of a task, the sum of its log-probabilities, and 1 if it is what greedy decoding writes: [texts,2].
+at::Tensor judge_texts(Inference& in, const EncodedTask& encoded) {
+  const std::vector<ScoredText>& texts = encoded.texts;
+  Judge judge(in, encoded.task.name, texts.size());
+  size_t number = 0, question = 0;
+  for (const Question& q : encoded.task.questions) {
+    const bool mine = static_cast<int>(question++ % static_cast<size_t>(in.num_replicas)) == in.replica;
+    for (const size_t end = number + q.choices.size(); number < end; ++number)
+      if (mine) judge.add(number, texts[number].tokens, texts[number].first);
   }
-  const std::vector<std::vector<double>>& logprobs = judge.run();
-  std::vector<double> right(2);  // by sum, by sum per byte
-  number = 0;
-  for (size_t q = 0; q < questions.size(); ++q) {
-    std::vector<double> score, per_byte;
-    for (const std::string& choice : questions[q].choices) {
-      score.push_back(sum_of(logprobs[number++]));
-      per_byte.push_back(score.back() / double(std::max<size_t>(1, choice.size())));
+  const std::vector<Judged>& judged = judge.run();
+  at::Tensor all = at::zeros({std::ssize(texts), 2}, at::kDouble);
+  auto* const to = all.data_ptr<double>();
+  for (size_t i = 0; i < texts.size() && in.counts; ++i)
+    if (!judged[i].logprobs.empty()) {
+      to[2 * i] = sum_of(judged[i].logprobs);
+      to[2 * i + 1] = judged[i].is_greedy ? 1 : 0;
     }
-    if (static_cast<int64_t>(q) % in.num_replicas != in.replica) continue;
-    const auto best = [&](const std::vector<double>& s) {
-      return std::max_element(s.begin(), s.end()) - s.begin() == questions[q].answer ? 1.0 : 0.0;
+  in.world->all_reduce(all, all, {})->wait();
+  return all;
+}
+
+/// `lines` gets a line for each question: its choices' log-probabilities.
+nlohmann::ordered_json answer_task(Inference& in, const EncodedTask& encoded, std::string& lines) {
+  const EvalTask& task = encoded.task;
+  const at::Tensor all = judge_texts(in, encoded);
+  const auto* of_text = all.data_ptr<double>();
+  double right = 0, right_norm = 0, greedy = 0, nats = 0;
+  for (const Question& question : task.questions) {
+    std::vector<double> sums, norms;
+    for (const Choice& choice : question.choices) {
+      sums.push_back(of_text[0]);
+      norms.push_back(sums.back() / double(choice.characters));
+      greedy += of_text[1];
+      nats -= of_text[0];
+      of_text += 2;
+    }
+    const auto is_best = [&](const std::vector<double>& scores) {
+      return std::ranges::max_element(scores) - scores.begin() == static_cast<int64_t>(question.answer) ? 1.0 : 0.0;
     };
-    right[0] += best(score);
-    right[1] += best(per_byte);
+    right += is_best(sums);
+    right_norm += is_best(norms);
+    lines += nlohmann::ordered_json{{"task", task.name}, {"logprobs", sums}, {"answer", question.answer}}.dump() + "\n";
   }
-  right = over_ranks(in, right);
-  const auto all = double(questions.size());
-  return {{"questions", questions.size()}, {"acc", right[0] / all}, {"acc_norm", right[1] / all}};
+  const auto count = double(task.questions.size());
+  const bool word = task.kind == EvalTaskKind::word;
+  const double acc = (word ? greedy : right) / count, acc_norm = right_norm / count;
+  nlohmann::ordered_json result = {
+      {"questions", task.questions.size()}, {"acc", acc}, {"acc_stderr", error_of_mean(acc, count)}};
+  if (task.kind == EvalTaskKind::choice_norm) {
+    result["acc_norm"] = acc_norm;
+    result["acc_norm_stderr"] = error_of_mean(acc_norm, count);
+  }
+  if (word) result["perplexity"] = std::exp(nats / count);
+  return result;
+}
+
+void print_task(const std::string& name, const nlohmann::ordered_json& r) {
+  std::string text =
+      fmt::format("{:<16} acc {:.4f} +- {:.4f}", name, r["acc"].get<double>(), r["acc_stderr"].get<double>());
+  if (r.contains("acc_norm"))
+    text +=
+        fmt::format("   acc_norm {:.4f} +- {:.4f}", r["acc_norm"].get<double>(), r["acc_norm_stderr"].get<double>());
+  if (r.contains("perplexity")) text += fmt::format("   perplexity {:.4f}", r["perplexity"].get<double>());
+  fmt::print("{}   ({})\n", text, base::plural(r["questions"].get<int64_t>(), "question"));
 }
 
 /// Tokens of the longest text.
-int64_t longest_text(const Inference& in, const train::EvaluateSettings& e) {
+int64_t longest_text(const Inference& in, const EvaluateSettings& e, const std::vector<EncodedTask>& tasks) {
   int64_t longest = e.text ? window_of(e, in.config) : 1;
-  if (e.multiple_choice)
-    for (const Question& question : read_questions(*e.multiple_choice)) {
-      const auto context = std::ssize(context_of(*in.tokenizer, question));
-      for (const std::string& choice : question.choices)
-        longest = std::max(longest, context + std::ssize(encode_text(*in.tokenizer, choice, false)));
-    }
+  for (const EncodedTask& task : tasks)
+    for (const ScoredText& text : task.texts) longest = std::max(longest, std::ssize(text.tokens));
   if (e.score)
     for (const ScoredText& text : read_scored_texts(*e.score, *in.tokenizer, in.config.vocab_size))
       longest = std::max(longest, std::ssize(text.tokens));
   return longest;
-}
-
-const nlohmann::json* first_of(const nlohmann::json& j, std::initializer_list<const char*> keys) {
-  for (const char* key : keys)
-    if (j.contains(key)) return &j[key];
-  return nullptr;
-}
-
-Question parse_question(const nlohmann::json& j) {
-  const nlohmann::json* context = first_of(j, {"context", "question", "ctx", "query"});
-  const nlohmann::json* choices = first_of(j, {"choices", "endings"});
-  const nlohmann::json* answer = first_of(j, {"answer", "label", "gold"});
-  if (context == nullptr || !context->is_string()) throw UsageError("there is no text under \"context\"");
-  if (choices == nullptr || !choices->is_array() || choices->empty())
-    throw UsageError("there is no list of texts under \"choices\"");
-  Question q{.context = context->get<std::string>()};
-  for (const nlohmann::json& choice : *choices) {
-    if (!choice.is_string() || choice.get<std::string>().empty())
-      throw UsageError("an entry of \"choices\" is no text, or empty");
-    q.choices.push_back(choice.get<std::string>());
-  }
-  if (answer != nullptr && answer->is_string()) {  // HellaSwag's labels are numbers in quotes
-    const std::string text = answer->get<std::string>();
-    q.answer = text.size() == 1 && text[0] >= '0' && text[0] <= '9' ? text[0] - '0' : -1;
-  } else {
-    q.answer = answer != nullptr && answer->is_number_integer() ? answer->get<int64_t>() : -1;
-  }
-  if (q.answer < 0 || q.answer >= static_cast<int64_t>(q.choices.size()))
-    throw UsageError(fmt::format("\"answer\" is no number from 0 to {}", q.choices.size() - 1));
-  return q;
 }
 
 int classify(const Settings& settings) {
@@ -190,43 +201,25 @@ int classify(const Settings& settings) {
 
 }  // namespace
 
-std::vector<Question> read_questions(const fs::path& path) {
-  std::istringstream in;
-  try {
-    in.str(base::read_file_or_pipe(path));
-  } catch (const base::FileError& error) {
-    throw UsageError(fmt::format("evaluate.multiple_choice: {}", error.what()));
-  }
-  std::vector<Question> questions;
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    try {
-      questions.push_back(parse_question(base::parse_json(line)));
-    } catch (const nlohmann::json::exception&) {
-      throw UsageError(fmt::format("{}:{} is not JSON", path.string(), number));
-    } catch (const UsageError& e) {
-      throw UsageError(fmt::format("{}:{}: {}", path.string(), number, e.what()));
-    }
-  }
-  if (questions.empty()) throw UsageError(fmt::format("{} holds no question", path.string()));
-  return questions;
-}
-
 void check_evaluate(const Settings& settings) {
   const train::EvaluateSettings& e = settings.evaluate;
-  if (!e.text && !e.multiple_choice && !e.classify && !e.score)
+  const bool asks = e.multiple_choice || e.tasks;
+  if (!e.text && !asks && !e.classify && !e.score)
     throw UsageError(
-        "nothing to evaluate: name a text with --text FILE (perplexity), questions with --multiple_choice FILE.jsonl, "
-        "labelled texts with --classify FILE.jsonl, or texts with --score FILE.jsonl (log-probabilities)");
-  if (e.predictions && !e.classify && !e.score)
+        "nothing to evaluate: name a text with --text FILE (perplexity), questions with --tasks NAME=FILE.jsonl or "
+        "--multiple_choice FILE.jsonl, labelled texts with --classify FILE.jsonl, or texts with --score FILE.jsonl "
+        "(log-probabilities)");
+  if ((e.fewshot || e.num_fewshot > 0) && !e.tasks)
+    throw UsageError("evaluate.fewshot and evaluate.num_fewshot belong to --tasks NAME=FILE.jsonl; name it, too");
+  if (e.predictions && int{asks} + int{e.classify.has_value()} + int{e.score.has_value()} != 1)
     throw UsageError(
-        "evaluate.predictions are those of the texts of --classify FILE.jsonl or --score FILE.jsonl; name these, too");
-  if (e.classify && (e.text || e.multiple_choice || e.score))
+        "evaluate.predictions are those of either --tasks and --multiple_choice, --classify or --score; name one of "
+        "these");
+  if (e.classify && (e.text || asks || e.score))
     throw UsageError("a model that classifies texts writes none; evaluate --classify by itself");
   if (e.classify) return check_predict(settings);
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
-  if (e.multiple_choice) read_questions(*e.multiple_choice);
+  read_tasks(e);
   check_inference(settings, place_of(e), /*one_copy=*/false);
   if (e.score) check_score(settings);
 }
@@ -234,8 +227,10 @@ void check_evaluate(const Settings& settings) {
 int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
   const train::EvaluateSettings& e = settings.evaluate;
   if (e.classify) return classify(settings);
+  std::vector<EncodedTask> tasks;
   Inference in = open_inference(settings, environment, place_of(e), [&](const Inference& known) {
-    const int64_t longest = longest_text(known, e);
+    tasks = encode_tasks(e, *known.tokenizer);
+    const int64_t longest = longest_text(known, e, tasks);
     return fitting_room(
         settings, environment, known,
         {.room = room_to_judge(known, longest), .needed_tokens = std::min(longest, known.config.longest_generation())});
@@ -243,9 +238,14 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
   if (!in.adapter.empty()) report["adapter"] = in.adapter.string();
   if (e.text) report["perplexity"] = perplexity(in, e);
-  if (e.multiple_choice) report["multiple_choice"] = multiple_choice(in, e);
+  std::string lines;  // of evaluate.predictions
+  for (const EncodedTask& task : tasks) {
+    const bool own = e.multiple_choice && &task == &tasks.front();
+    (own ? report["multiple_choice"] : report["tasks"][task.task.name]) = answer_task(in, task, lines);
+  }
   if (e.score) report["score"] = score_texts(in, e);
   if (!in.is_first_rank) return 0;
+  if (e.predictions && !tasks.empty()) base::write_file_atomic(*e.predictions, lines);
   if (e.text) {
     const auto& r = report["perplexity"];
     fmt::print(
@@ -253,17 +253,15 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
         r["perplexity"].get<double>(), r["loss"].get<double>(), r["bits_per_byte"].get<double>(),
         base::human_count(r["tokens"].get<int64_t>()), r["window"].get<int64_t>());
   }
-  if (e.multiple_choice) {
-    const auto& r = report["multiple_choice"];
-    fmt::print("multiple choice  acc {:.4f}   acc_norm {:.4f}   ({})\n", r["acc"].get<double>(),
-               r["acc_norm"].get<double>(), base::plural(r["questions"].get<int64_t>(), "question"));
-  }
+  if (e.multiple_choice) print_task("multiple choice", report["multiple_choice"]);
+  if (e.tasks)
+    for (const auto& [name, result] : report["tasks"].items()) print_task(name, result);
   if (e.score) {
     const auto& r = report["score"];
     fmt::print("log-probability  {:.5f} a token   ({} tokens of {})\n", r["logprob"].get<double>(),
                base::human_count(r["tokens"].get<int64_t>()), base::plural(r["texts"].get<int64_t>(), "text"));
-    if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
   }
+  if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
   if (e.json) base::write_file_atomic(*e.json, report.dump(2) + "\n");
   return 0;
 }

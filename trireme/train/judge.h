@@ -13,6 +13,11 @@ namespace trireme::train {
 /// Room for several texts of so many tokens.
 generate::Room room_to_judge(const Inference& in, int64_t longest);
 
+struct Judged {
+  std::vector<double> logprobs = {};
+  bool is_greedy = true;  ///< each token is the likeliest at its place
+};
+
 class Judge {
  public:
   /// @param what   of the progress bar
@@ -22,13 +27,13 @@ class Judge {
 
   /// log p of tokens[from ...] is wanted. If the model has not so many positions, only the newest tokens are read.
   void add(size_t number, std::vector<int64_t> tokens, int64_t from);
-  /// Log-probabilities by number; empty for texts that this rank did not add. Every rank must call.
-  const std::vector<std::vector<double>>& run();
+  /// Results by number; empty for texts that this rank did not add. Every rank must call.
+  const std::vector<Judged>& run();
 
  private:
   Inference& in_;
   observe::WorkBar bar_;
-  std::vector<std::vector<double>> logprobs_;
+  std::vector<Judged> results_;
   size_t done_ = 0;
 };
 

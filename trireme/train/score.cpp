@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
-#include "trireme/base/json.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/train/jsonl_records.h"
 #include "trireme/train/judge.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/setup.h"
@@ -20,12 +19,6 @@ namespace trireme::train {
 namespace {
 
 using nlohmann::json;
-
-std::string text_in(const json& record, const char* key) {
-  const auto found = record.find(key);
-  if (found == record.end() || !found->is_string()) throw UsageError(fmt::format("there is no text under \"{}\"", key));
-  return found->get<std::string>();
-}
 
 ScoredText ids_in(const json& record, int64_t vocab_size) {
   ScoredText t;
@@ -45,7 +38,6 @@ ScoredText ids_in(const json& record, int64_t vocab_size) {
 }
 
 ScoredText parse(const json& record, const text::Tokenizer& tokenizer, int64_t vocab_size) {
-  if (!record.is_object()) throw UsageError("this is not a JSON object");
   if (record.contains("tokens")) return ids_in(record, vocab_size);
   if (!record.contains("prompt")) return {.tokens = encode_text(tokenizer, text_in(record, "text"), true)};
   ScoredText t{.tokens = encode_text(tokenizer, text_in(record, "prompt"), true)};
@@ -64,30 +56,31 @@ std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_v
   return ids;
 }
 
+ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view context, std::string_view continuation) {
+  ScoredText pair;
+  if (context.empty()) {
+    if (const auto begins = tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id())
+      pair.tokens = {*begins};
+    else
+      pair.tokens = encode_text(tokenizer, "\n", false);
+    pair.first = std::ssize(pair.tokens);
+    std::ranges::copy(encode_text(tokenizer, continuation, false), std::back_inserter(pair.tokens));
+    return pair;
+  }
+  const std::string_view words = context.substr(0, context.find_last_not_of(" \t\r\n\f\v") + 1);
+  pair.tokens = encode_text(tokenizer, fmt::format("{}{}", context, continuation), true);
+  pair.first = std::max<int64_t>(1, std::ssize(encode_text(tokenizer, words, true)));
+  return pair;
+}
+
 std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
                                           int64_t vocab_size) {
-  std::istringstream in;
-  try {
-    in.str(base::read_file_or_pipe(path));
-  } catch (const base::FileError& error) {
-    throw UsageError(fmt::format("evaluate.score: {}", error.what()));
-  }
   std::vector<ScoredText> texts;
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const json record = base::parse_json_if_sound(line);
-    const std::string place = fmt::format("{}:{}", path.string(), number);
-    if (record.is_discarded()) throw UsageError(place + " is not JSON");
-    try {
-      texts.push_back(parse(record, tokenizer, vocab_size));
-    } catch (const UsageError& error) {
-      throw UsageError(fmt::format("{}: {}", place, error.what()));
-    }
+  for_each_record(path, "evaluate.score", "text", [&](const json& record, const std::string&) {
+    texts.push_back(parse(record, tokenizer, vocab_size));
     if (std::ssize(texts.back().tokens) <= texts.back().first)
-      throw UsageError(fmt::format("{}: no token is left to score; the first has nothing before it", place));
-  }
-  if (texts.empty()) throw UsageError(fmt::format("{} holds no text", path.string()));
+      throw UsageError("no token is left to score; the first has nothing before it");
+  });
   return texts;
 }
 
@@ -112,9 +105,9 @@ nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settin
   Judge judge(in, "log-probabilities", texts.size());
   for (size_t i = static_cast<size_t>(in.replica); i < texts.size(); i += static_cast<size_t>(in.num_replicas))
     judge.add(i, texts[i].tokens, texts[i].first);
-  const std::vector<std::vector<double>>& logprobs = judge.run();
+  const std::vector<Judged>& judged = judge.run();
   auto* const mine = all.data_ptr<double>();
-  for (size_t i = 0; i < texts.size() && in.counts; ++i) std::ranges::copy(logprobs[i], mine + begin[i]);
+  for (size_t i = 0; i < texts.size() && in.counts; ++i) std::ranges::copy(judged[i].logprobs, mine + begin[i]);
   in.world->all_reduce(all, all, {})->wait();
   const auto* values = all.data_ptr<double>();
   if (settings.predictions && in.is_first_rank) {

@@ -24,6 +24,11 @@ struct ScoredText {
   int64_t first = 1;
 };
 
+/// A text behind a context, as lm-evaluation-harness encodes both: together, so that the tokens at their border are
+/// those of the whole text. Space that ends the context belongs to the text. Without a context the text stands behind
+/// the token that begins or ends the tokenizer's texts, or behind a line break.
+ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view context, std::string_view continuation);
+
 /// Reads a JSONL file: {"prompt": text, "completion": text} scores the completion, {"text": text} all tokens but the
 /// first, and {"tokens": [ids]} the same, or those from "first" on.
 /// Errors    UsageError naming file, line and key

@@ -290,6 +290,17 @@ config::Section section(EvaluateSettings& s) {
               {"evaluate.multiple_choice", &s.multiple_choice,
                "JSONL file of questions: {\"context\", \"choices\", \"answer\"}, answered by likelihood",
                Rules{.absent = "none", .example = "questions.jsonl"}},
+              {"evaluate.tasks", &s.tasks,
+               "tasks of lm-evaluation-harness, each with a JSONL file of rows of its data set, whose prompts are made "
+               "as there: arc_challenge, arc_easy, boolq, commonsense_qa, copa, hellaswag, lambada_openai, mmlu, "
+               "openbookqa, piqa, sciq and winogrande",
+               Rules{.absent = "none", .example = "hellaswag=hellaswag.jsonl"}},
+              {"evaluate.fewshot", &s.fewshot, "for each task of evaluate.num_fewshot the file of its examples",
+               Rules{.absent = "none", .example = "hellaswag=hellaswag_train.jsonl"}},
+              {"evaluate.num_fewshot", &s.num_fewshot,
+               "examples with their answers before each question: the first rows of evaluate.fewshot, for mmlu the "
+               "first of the question's subject",
+               Rules{.at_least = 0}},
               {"evaluate.classify", &s.classify,
                "JSONL file of labelled texts, {\"text\", \"label\"}: accuracy and macro-F1; lines without a label are "
                "predicted only",
@@ -299,8 +310,8 @@ config::Section section(EvaluateSettings& s) {
                "{\"text\"} or {\"tokens\"}",
                Rules{.absent = "none", .example = "replies.jsonl"}},
               {"evaluate.predictions", &s.predictions,
-               "with evaluate.classify: file for a line of JSON with the label and the probability of each text; with "
-               "evaluate.score: with its tokens' log-probabilities",
+               "file for lines of JSON: with evaluate.classify the label and the probability of each text, with "
+               "evaluate.score its tokens' log-probabilities, with evaluate.tasks those of each question's choices",
                Rules{.absent = "none", .example = "labels.jsonl", .writes_file = true}},
               {"evaluate.max_seq_length", &s.max_seq_length, "tokens in each window of the text",
                Rules{.unit = "tokens",

@@ -105,6 +105,8 @@ struct EvaluateSettings {
   std::optional<std::string> adapter, base;
   std::optional<std::string> text;
   std::optional<std::string> multiple_choice;
+  std::optional<std::vector<std::string>> tasks, fewshot;  ///< each "NAME=FILE"
+  int64_t num_fewshot = 0;
   std::optional<std::string> classify;
   std::optional<std::string> score;
   std::optional<std::string> predictions;

@@ -1,0 +1,351 @@
+#include "trireme/train/eval_tasks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/train/jsonl_records.h"
+
+namespace trireme::train {
+namespace {
+
+using nlohmann::json;
+
+/// A row of a data set as its task asks it. A space comes between context and choice.
+struct Row {
+  std::string context;
+  std::vector<std::string> choices;
+  int64_t answer = -1;
+  std::vector<std::string> contexts = {};  ///< of each choice, where they differ
+  std::string description = {};  ///< before the first example
+  std::string group = {};  ///< examples come from rows of the same group
+};
+
+std::string trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
+  return begin == std::string_view::npos ? "" : std::string(text.substr(begin, end - begin + 1));
+}
+
+std::vector<std::string> texts_in(const json& row, const char* key) {
+  const auto found = row.find(key);
+  if (found == row.end() || !found->is_array() || found->empty())
+    throw UsageError(fmt::format("there is no list of texts under \"{}\"", key));
+  std::vector<std::string> texts;
+  for (const json& entry : *found) {
+    if (!entry.is_string() || entry.get<std::string>().empty())
+      throw UsageError(fmt::format("an entry of \"{}\" is no text, or empty", key));
+    texts.push_back(entry.get<std::string>());
+  }
+  return texts;
+}
+
+/// A number from 0 to count - 1; HellaSwag's are numbers in quotes.
+int64_t number_in(const json& row, const char* key, size_t count) {
+  const auto found = row.find(key);
+  int64_t number = -1;
+  if (found != row.end() && found->is_number_integer()) number = found->get<int64_t>();
+  if (found != row.end() && found->is_boolean()) number = found->get<bool>() ? 1 : 0;
+  if (found != row.end() && found->is_string())
+    if (const auto text = found->get<std::string>(); text.size() == 1 && text[0] >= '0' && text[0] <= '9')
+      number = text[0] - '0';
+  if (number < 0 || number >= static_cast<int64_t>(count))
+    throw UsageError(fmt::format("\"{}\" is no number from 0 to {}", key, count - 1));
+  return number;
+}
+
+/// The place of the text under `key` in `names`.
+int64_t place_in(const std::vector<std::string>& names, const json& row, const char* key) {
+  const std::string name = trimmed(text_in(row, key));
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end())
+    throw UsageError(fmt::format("\"{}\" is {}, and the choices are {}", key, name, base::join(names, ", ")));
+  return found - names.begin();
+}
+
+const json& object_in(const json& row, const char* key) {
+  const auto found = row.find(key);
+  if (found == row.end() || !found->is_object()) throw UsageError(fmt::format("there is no object under \"{}\"", key));
+  return *found;
+}
+
+// A row of each data set, by the YAML files of lm-evaluation-harness 0.4.13.
+
+/// Marks of WikiHow: [title], [step], ...
+std::string without_marks(std::string_view raw) {
+  std::string text = trimmed(raw);
+  const auto replace = [&text](std::string_view what, std::string_view with) {
+    for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
+      text.replace(at, what.size(), with);
+  };
+  replace(" [title]", ". ");
+  for (size_t begin = 0; (begin = text.find('[', begin)) != std::string::npos;) {
+    const size_t end = text.find(']', begin);
+    if (end == std::string::npos) break;
+    if (text.find('\n', begin) < end)
+      ++begin;
+    else
+      text.erase(begin, end - begin + 1);
+  }
+  replace("  ", " ");
+  return text;
+}
+
+/// As Python's capitalize().
+std::string capitalized(std::string text) {
+  for (size_t i = 0; i < text.size(); ++i)
+    text[i] = static_cast<char>(i == 0 ? std::toupper(static_cast<unsigned char>(text[i]))
+                                       : std::tolower(static_cast<unsigned char>(text[i])));
+  return text;
+}
+
+Row hellaswag(const json& row) {
+  Row r{.context = without_marks(fmt::format("{}: {} {}", text_in(row, "activity_label"), text_in(row, "ctx_a"),
+                                             capitalized(text_in(row, "ctx_b"))))};
+  for (const std::string& ending : texts_in(row, "endings")) r.choices.push_back(without_marks(ending));
+  r.answer = number_in(row, "label", r.choices.size());
+  return r;
+}
+
+Row arc(const json& row) {
+  const json& choices = object_in(row, "choices");
+  return {.context = fmt::format("Question: {}\nAnswer:", text_in(row, "question")),
+          .choices = texts_in(choices, "text"),
+          .answer = place_in(texts_in(choices, "label"), row, "answerKey")};
+}
+
+Row openbookqa(const json& row) {
+  const json& choices = object_in(row, "choices");
+  return {.context = text_in(row, "question_stem"),
+          .choices = texts_in(choices, "text"),
+          .answer = place_in(texts_in(choices, "label"), row, "answerKey")};
+}
+
+Row piqa(const json& row) {
+  return {.context = fmt::format("Question: {}\nAnswer:", text_in(row, "goal")),
+          .choices = {text_in(row, "sol1"), text_in(row, "sol2")},
+          .answer = number_in(row, "label", 2)};
+}
+
+Row boolq(const json& row) {
+  return {.context = fmt::format("{}\nQuestion: {}?\nAnswer:", text_in(row, "passage"), text_in(row, "question")),
+          .choices = {"no", "yes"},
+          .answer = number_in(row, "label", 2)};
+}
+
+Row sciq(const json& row) {
+  const std::string support = text_in(row, "support");
+  return {.context = fmt::format("{}\nQuestion: {}\nAnswer:",
+                                 support.substr(std::min(support.size(), support.find_first_not_of(" \t\r\n"))),
+                                 text_in(row, "question")),
+          .choices = {text_in(row, "distractor1"), text_in(row, "distractor2"), text_in(row, "distractor3"),
+                      text_in(row, "correct_answer")},
+          .answer = 3};
+}
+
+Row copa(const json& row) {
+  const std::string question = text_in(row, "question"), premise = trimmed(text_in(row, "premise"));
+  if (question != "cause" && question != "effect") throw UsageError("\"question\" is neither cause nor effect");
+  Row r{.context = fmt::format("{} {}", premise.substr(0, premise.empty() ? 0 : premise.size() - 1),
+                               question == "cause" ? "because" : "therefore"),
+        .answer = number_in(row, "label", 2)};
+  for (const char* key : {"choice1", "choice2"}) {
+    std::string choice = text_in(row, key);
+    if (choice.empty()) throw UsageError(fmt::format("\"{}\" is empty", key));
+    choice[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(choice[0])));
+    r.choices.push_back(" " + choice);
+  }
+  return r;
+}
+
+std::string lettered(const std::vector<std::string>& choices) {
+  std::string text;
+  for (size_t i = 0; i < choices.size(); ++i) text += fmt::format("{}. {}\n", char('A' + i), choices[i]);
+  return text;
+}
+
+Row commonsense_qa(const json& row) {
+  const std::vector<std::string> texts = texts_in(object_in(row, "choices"), "text"), letters{"A", "B", "C", "D", "E"};
+  if (texts.size() != letters.size()) throw UsageError("\"choices\" are not five");
+  return {.context = fmt::format("Question: {}\n{}Answer:", trimmed(text_in(row, "question")), lettered(texts)),
+          .choices = letters,
+          .answer = place_in(letters, row, "answerKey")};
+}
+
+Row mmlu(const json& row) {
+  const std::vector<std::string> texts = texts_in(row, "choices");
+  if (texts.size() != 4) throw UsageError("\"choices\" are not four");
+  Row r{.context = fmt::format("{}\n{}Answer:", trimmed(text_in(row, "question")), lettered(texts)),
+        .choices = {"A", "B", "C", "D"},
+        .answer = number_in(row, "answer", 4),
+        .group = text_in(row, "subject")};
+  std::string subject = r.group;
+  std::ranges::replace(subject, '_', ' ');
+  r.description = fmt::format("The following are multiple choice questions (with answers) about {}.\n\n", subject);
+  return r;
+}
+
+/// The same end behind the one and the other name.
+Row winogrande(const json& row) {
+  const std::string sentence = text_in(row, "sentence"), answer = text_in(row, "answer");
+  const size_t gap = sentence.find('_');
+  if (gap == std::string::npos) throw UsageError("\"sentence\" has no _");
+  if (answer != "1" && answer != "2") throw UsageError("\"answer\" is neither \"1\" nor \"2\"");
+  const std::string end = trimmed(sentence.substr(gap + 1));
+  return {.context = "",
+          .choices = {end, end},
+          .answer = answer[0] - '1',
+          .contexts = {sentence.substr(0, gap) + text_in(row, "option1"),
+                       sentence.substr(0, gap) + text_in(row, "option2")}};
+}
+
+Row lambada(const json& row) {
+  const std::string text = text_in(row, "text");
+  const size_t space = text.rfind(' ');
+  if (space == std::string::npos) throw UsageError("\"text\" is one word");
+  return {.context = text.substr(0, space), .choices = {text.substr(space)}, .answer = 0};
+}
+
+struct TaskForm {
+  std::string_view name;
+  EvalTaskKind kind;
+  Row (*read)(const json& row);
+};
+constexpr TaskForm kTasks[] = {{"arc_challenge", EvalTaskKind::choice_norm, arc},
+                               {"arc_easy", EvalTaskKind::choice_norm, arc},
+                               {"boolq", EvalTaskKind::choice, boolq},
+                               {"commonsense_qa", EvalTaskKind::choice, commonsense_qa},
+                               {"copa", EvalTaskKind::choice, copa},
+                               {"hellaswag", EvalTaskKind::choice_norm, hellaswag},
+                               {"lambada_openai", EvalTaskKind::word, lambada},
+                               {"mmlu", EvalTaskKind::choice, mmlu},
+                               {"openbookqa", EvalTaskKind::choice_norm, openbookqa},
+                               {"piqa", EvalTaskKind::choice_norm, piqa},
+                               {"sciq", EvalTaskKind::choice_norm, sciq},
+                               {"winogrande", EvalTaskKind::choice, winogrande}};
+
+int64_t characters_of(std::string_view text) {
+  return std::max<int64_t>(1, std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+/// One's own file. A choice brings its own space.
+Question own_question(const json& record) {
+  const auto first_of = [&record](std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+      if (record.contains(key)) return key;
+    return *keys.begin();
+  };
+  Question q;
+  const std::string context = text_in(record, first_of({"context", "question", "ctx", "query"}));
+  for (const std::string& choice : texts_in(record, first_of({"choices", "endings"}))) {
+    const size_t space = std::min(choice.size(), choice.find_first_not_of(' '));
+    q.choices.push_back({context, choice, characters_of(std::string_view(choice).substr(space))});
+  }
+  q.answer = static_cast<size_t>(number_in(record, first_of({"answer", "label", "gold"}), q.choices.size()));
+  return q;
+}
+
+/// A row with its answer, as it stands before a question.
+std::string example_of(const Row& row) {
+  const auto right = static_cast<size_t>(row.answer);
+  const std::string& context = row.contexts.empty() ? row.context : row.contexts[right];
+  return fmt::format("{} {}\n\n", context, row.choices[right]);
+}
+
+/// A word brings its own space, of which examples have two, as in lm-evaluation-harness.
+Question question_of(const Row& row, EvalTaskKind kind, const std::string& examples) {
+  Question q{.answer = static_cast<size_t>(row.answer)};
+  for (size_t i = 0; i < row.choices.size(); ++i)
+    q.choices.push_back({row.description + examples + (row.contexts.empty() ? row.context : row.contexts[i]),
+                         (kind == EvalTaskKind::word ? "" : " ") + row.choices[i], characters_of(row.choices[i])});
+  return q;
+}
+
+/// "NAME=FILE", and where NAME is in the table.
+std::pair<const TaskForm*, std::filesystem::path> named_file(const std::string& entry, const char* setting) {
+  const size_t equals = entry.find('=');
+  const auto* const form = std::ranges::find(kTasks, std::string_view(entry).substr(0, equals), &TaskForm::name);
+  if (equals == std::string::npos || equals + 1 == entry.size() || form == std::end(kTasks))
+    throw UsageError(fmt::format("{}: {} is no NAME=FILE with the name of a task: {}", setting, entry,
+                                 base::join(task_names(), ", ")));
+  return {form, entry.substr(equals + 1)};
+}
+
+using Rows = std::map<std::string, std::vector<Row>>;  // by group
+
+Rows rows_of(const TaskForm& form, const std::filesystem::path& file, const char* setting) {
+  Rows rows;
+  for_each_record(file, setting, "row", [&](const json& record, const std::string&) {
+    Row row = form.read(record);
+    rows[row.group].push_back(std::move(row));
+  });
+  return rows;
+}
+
+/// The first rows of each group, written one below the other.
+std::map<std::string, std::string> examples_of(const EvaluateSettings& settings, const TaskForm& form) {
+  std::map<std::string, std::string> examples;
+  for (const std::string& entry : settings.fewshot.value_or(std::vector<std::string>())) {
+    const auto [named, file] = named_file(entry, "evaluate.fewshot");
+    if (named != &form) continue;
+    for (const auto& [group, rows] : rows_of(form, file, "evaluate.fewshot")) {
+      if (std::ssize(rows) < settings.num_fewshot)
+        throw UsageError(fmt::format("evaluate.fewshot: {} has {}{}, and evaluate.num_fewshot asks for {}",
+                                     file.string(), base::plural(std::ssize(rows), "row"),
+                                     group.empty() ? "" : " of " + group, settings.num_fewshot));
+      for (int64_t i = 0; i < settings.num_fewshot; ++i) examples[group] += example_of(rows[static_cast<size_t>(i)]);
+    }
+  }
+  return examples;
+}
+
+EvalTask read_task(const EvaluateSettings& settings, const std::string& entry) {
+  const auto [form, file] = named_file(entry, "evaluate.tasks");
+  EvalTask task{.name = std::string(form->name), .kind = form->kind};
+  const std::map<std::string, std::string> examples = examples_of(settings, *form);
+  if (settings.num_fewshot > 0 && examples.empty())
+    throw UsageError(fmt::format(
+        "evaluate.num_fewshot asks for examples of {0}; name their file with --evaluate.fewshot {0}=FILE.jsonl",
+        task.name));
+  for (const auto& [group, rows] : rows_of(*form, file, "evaluate.tasks")) {
+    const auto own = examples.find(group);
+    if (settings.num_fewshot > 0 && own == examples.end())
+      throw UsageError(fmt::format("evaluate.fewshot: there are no examples of {}", group));
+    for (const Row& row : rows)
+      task.questions.push_back(question_of(row, form->kind, own == examples.end() ? "" : own->second));
+  }
+  return task;
+}
+
+}  // namespace
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const TaskForm& form : kTasks) names.emplace_back(form.name);
+  return names;
+}
+
+std::vector<EvalTask> read_tasks(const EvaluateSettings& settings) {
+  std::vector<EvalTask> tasks;
+  if (settings.multiple_choice) {
+    tasks.push_back({.name = "multiple choice", .kind = EvalTaskKind::choice_norm});
+    for_each_record(
+        *settings.multiple_choice, "evaluate.multiple_choice", "question",
+        [&](const json& record, const std::string&) { tasks.back().questions.push_back(own_question(record)); });
+  }
+  for (const std::string& entry : settings.tasks.value_or(std::vector<std::string>()))
+    tasks.push_back(read_task(settings, entry));
+  for (EvalTask& task : tasks)
+    if (settings.limit && *settings.limit < std::ssize(task.questions))
+      task.questions.resize(static_cast<size_t>(*settings.limit));
+  return tasks;
+}
+
+}  // namespace trireme::train

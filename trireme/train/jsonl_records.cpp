@@ -1,0 +1,46 @@
+#include "trireme/train/jsonl_records.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+
+namespace trireme::train {
+
+void for_each_record(const std::filesystem::path& path, const std::string& setting, const std::string& what,
+                     const std::function<void(const nlohmann::json& record, const std::string& place)>& read) {
+  std::istringstream in;
+  try {
+    in.str(base::read_file_or_pipe(path));
+  } catch (const base::FileError& error) {
+    throw UsageError(fmt::format("{}: {}", setting, error.what()));
+  }
+  std::string line;
+  bool any = false;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const nlohmann::json record = base::parse_json_if_sound(line);
+    const std::string place = fmt::format("{}:{}", path.string(), number);
+    if (record.is_discarded()) throw UsageError(place + " is not JSON");
+    try {
+      if (!record.is_object()) throw UsageError("this is not a JSON object");
+      read(record, place);
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("{}: {}", place, error.what()));
+    }
+    any = true;
+  }
+  if (!any) throw UsageError(fmt::format("{} holds no {}", path.string(), what));
+}
+
+std::string text_in(const nlohmann::json& record, const char* key) {
+  const auto found = record.find(key);
+  if (found == record.end() || !found->is_string()) throw UsageError(fmt::format("there is no text under \"{}\"", key));
+  return found->get<std::string>();
+}
+
+}  // namespace trireme::train
