@@ -35,11 +35,12 @@ CASES = {
     "rloo": {"loss_agg_mode": "seq-mean-token-sum", "advantage_estimator": "rloo", "beta": 0.05, "epsilon": 0.01, "epsilon_c": 1.05, "top_p": 0.9},
     "gspo": {"loss_algo": "gspo-token", "epsilon": 0.003, "kl_loss_mode": "low_var_kl"},
     "batch": {"scale_rewards": "batch", "loss_agg_mode": "sequence-mean-token-sum-norm", "mask_truncated_completions": "true"},
+    "unbiased": {"loss_agg_mode": "token-mean", "use_bias_correction_kl": "true", "beta": 0.1, "kl_loss_mode": "low_var_kl", "epsilon": 0.01, "use_rollout_logps": "false"},
     "unscaled": {"scale_rewards": "none", "loss_agg_mode": "token-mean", "beta": 0.04, "kl_loss_mode": "low_var_kl", "advantage_epsilon": 1e-4},
 }
 # Which of TRL's losses is the same one.
-THEIRS = {"grpo": "grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "gspo": "grpo"}
-QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full")]
+THEIRS = {"grpo": "grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo"}
+QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full"), ("llama", "unbiased", "full")]
 MESHES = {
     "full_shard 2": ({"devices": 2, "strategy": "full_shard"}, True),
     "two rows at once": ({"train__micro_batch_size": 2}, False),
@@ -47,6 +48,8 @@ MESHES = {
     "pp 2 1f1b": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "1f1b"}, False),
     "pp 2 zb_v": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "zb_v"}, False),
     "recompute": ({"recompute": "full"}, True),
+    "cp 2": ({"devices": 2, "mesh__cp": 2}, False),
+    "cp 2, tp 2": ({"devices": 4, "mesh__cp": 2, "mesh__tp": 2, "strategy": "full_shard"}, False),
     "4 ranks": ({"devices": 4, "strategy": "full_shard"}, True),
 }
 
@@ -159,7 +162,7 @@ class Judged:
                 with torch.no_grad():
                     expected = self.logprobs(reference, prompt, answer["tokens"])
                 above = logp - expected
-                kl = {"kl": above, "mse_kl": 0.5 * above ** 2, "low_var_kl": (-above).exp() + above - 1}[self.option("kl_loss_mode", "kl")]
+                kl = (ratio if self.option("use_bias_correction_kl", "false") == "true" else 1) * {"kl": above, "mse_kl": 0.5 * above ** 2, "low_var_kl": (-above).exp() + above - 1}[self.option("kl_loss_mode", "kl")]
             by_answer.append(loss + beta * kl)
             kls.append(kl.detach()), clipped.append(bounded.double()), ratios.append(ratio.detach())
         mode, count = self.option("loss_agg_mode", "sequence-mean-token-mean"), len(by_answer)
@@ -191,7 +194,7 @@ class Judged:
                                importance_sampling_level="sequence" if self.option("loss_algo", "grpo") == "gspo-token" else "token", epsilon_low=self.option("epsilon", 0.2),
                                epsilon_high=self.option("epsilon_high", self.option("epsilon", 0.2)), max_completion_length=LONGEST, current_gradient_accumulation_steps=1,
                                _entropy_bonus_enabled=False)
-        trainer.args.configure_mock(use_bias_correction_kl=False, delta=None, steps_per_generation=1)
+        trainer.args.configure_mock(use_bias_correction_kl=self.option("use_bias_correction_kl", "false") == "true", delta=None, steps_per_generation=1)
         trainer.accelerator.num_processes = 1
         trainer.accelerator.gather = trainer.accelerator.gather_for_metrics = lambda x: x
         return grpo_trainer.GRPOTrainer._compute_loss(trainer, types.SimpleNamespace(training=True), inputs)
@@ -245,6 +248,15 @@ class Judged:
         other = self.tune(mesh, **settings)
         tuning.check_mesh(f"{self.what}, {mesh}", other, one, exact, MESH, STEPS)
 
+    def ratio_begins_at_one(self):
+        """Where ranks divide the sequences that they learn from, sums have another order than in sampling."""
+        first = {}
+        for kept in ("true", "false"):
+            run = self.tune(f"logps {kept}", devices=2, mesh__cp=2, precision="32-true", train__max_steps=1, grpo__use_rollout_logps=kept)
+            first[kept] = ring.metrics(run)[1]["measures"]["ratio"]
+        ring.check(abs(first["true"] - 1) < 1e-5 and first["false"] == 1, f"{self.what}: with cp 2, log-probabilities that are computed anew make the first ratio exactly 1 "
+                   f"(those of sampling: 1 {first['true'] - 1:+.0e})", str(first))
+
     def resumes(self):
         """A run that stops between two steps of a rollout goes on with the same answers."""
         run = self.tune("resumed", train__max_steps=1)
@@ -264,6 +276,7 @@ def main():
                 for mesh in MESHES:
                     judged.on_mesh(mesh)
                 judged.resumes()
+                judged.ratio_begins_at_one()
 
 
 main()

@@ -170,12 +170,13 @@ def far(ours, theirs):
     return ((ours.double() - theirs.double()).abs().max() / max(1.0, theirs.abs().max().item())).item()
 
 
-def relative(ours, theirs):
-    return abs(ours - theirs) / max(abs(theirs), math.ulp(1.0))
+def relative(ours, theirs, least=math.ulp(1.0)):
+    return abs(ours - theirs) / max(abs(theirs), least)
 
 
 def check_mesh(what, other, one, exact, limit, steps):
-    """What a run on a mesh trained beside one rank's: the same tensors, to the bit or within `limit`, and the losses."""
+    """What a run on a mesh trained beside one rank's: the same tensors, to the bit or within `limit`, and the losses, of which one
+    may be 0 but for rounding."""
     a, b = (trained(run / f"step-{steps:08}") for run in (other, one))
     ring.require(a.keys() == b.keys() and all(a[n].shape == b[n].shape for n in b), f"{what}: the same {len(b)} tensors", str(a.keys() ^ b.keys()))
     lines, wanted = losses(other), losses(one)
@@ -185,7 +186,8 @@ def check_mesh(what, other, one, exact, limit, steps):
                    f"{unequal[:4]}\n{lines}\n{wanted}")
         return
     off = max(far(a[n], b[n]) for n in b)
-    worst = max(relative(x, y) for x, y in zip(lines, wanted))
+    largest = max(math.ulp(1.0), *map(abs, wanted))
+    worst = max(relative(x, y, largest) for x, y in zip(lines, wanted))
     ring.check(max(off, worst) <= limit, f"{what}: values within {off:.1e} and losses within {worst:.1e} of one rank's (at most {limit:.0e})")
 
 

@@ -44,9 +44,12 @@ class Folder {
 };
 
 inline const Systems& systems_of_tests() {
-  static const Systems kSystems({.world_size = [](const Reading& reading) {
-    return reading.known_count("devices").value_or(1) * reading.known_count("num_nodes").value_or(1);
-  }});
+  static const Systems kSystems({.world_size =
+                                     [](const Reading& reading) {
+                                       return reading.known_count("devices").value_or(1) *
+                                              reading.known_count("num_nodes").value_or(1);
+                                     },
+                                 .run_begins = [](const Reading&) { return "2026-01-02/03-04-05"; }});
   return kSystems;
 }
 

@@ -100,7 +100,7 @@ TEST(Hydra, BatchesAreDividedOverTheDataRanks) {
   EXPECT_EQ(s.train.global_batch_size, 32);
   EXPECT_EQ(s.accumulation, plan::Accumulation::local);
   EXPECT_EQ(s.precision.format, model::NumberFormat::bf16_mixed);
-  EXPECT_EQ(s.profile.schedule, "out/pretrain/communication.json");
+  EXPECT_EQ(s.profile.schedule, "outputs/tunix-grpo/2026-01-02/03-04-05/communication.json");
   EXPECT_THAT(refused_words("training.gradient_accumulation_steps=4 training.sync_gradients_every=2"),
               HasSubstr("training.sync_gradients_every 2 is not built yet"));
   EXPECT_THAT(refused_words("training.gradient_accumulation_steps=4 training.sync_gradients_every=3"),
@@ -121,6 +121,22 @@ TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndKeysOfRewardsAreOurs) {
   EXPECT_EQ(s.train.max_norm, 0.1);
   EXPECT_EQ(read("grpo.num_generations=4 model.mesh_shape=[[2,1],[fsdp,tp]]").settings.grpo.num_generations, 4);
   EXPECT_THAT(refused_words("+experiment=quick_test"), HasSubstr("there is no experiment quick_test"));
+}
+
+TEST(Hydra, ARunLiesWhereHydraPutsIt) {
+  const std::string mesh = "model.mesh_shape=[[2,1],[fsdp,tp]] ";
+  const Settings s = read(mesh).settings;
+  EXPECT_EQ(s.out_dir, "outputs/tunix-grpo/2026-01-02/03-04-05");
+  EXPECT_EQ(s.launch.log_link, "train.log");
+  EXPECT_EQ(s.train.loggers, std::vector<std::string>{"tensorboard"});
+  EXPECT_EQ(read("training.wandb_project=sums training.profile_communication=true").settings.profile.schedule,
+            "outputs/sums/2026-01-02/03-04-05/communication.json");
+  EXPECT_EQ(read(mesh + "training.checkpoint_dir=out/x training.wandb_project=sums").settings.out_dir, "out/x");
+  EXPECT_EQ(read(mesh + "hydra.run.dir=out/y").settings.out_dir, "out/y");
+  EXPECT_EQ(read(mesh + "hydra.run.dir=outputs/${now:%Y}").settings.out_dir, s.out_dir);
+  EXPECT_EQ(read(mesh + "--out_dir out/z --launch.log_link none").settings.out_dir, "out/z");
+  EXPECT_THAT(refused_words(mesh + "training.wandb_project=../x"), HasSubstr("../x is no name of a folder"));
+  EXPECT_EQ(read("--train.max_steps 3").settings.launch.log_link, std::nullopt);
 }
 
 TEST(Torchrun, ItsOptionsAreThoseOfLaunching) {

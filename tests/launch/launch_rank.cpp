@@ -245,6 +245,7 @@ int run_launcher(const std::vector<std::string>& arguments) {
     if (flag == "--exe") options.executable = arguments[++i];
     if (flag == "--grace") options.grace = std::chrono::milliseconds(std::stoi(arguments[++i]));
     if (flag == "--threads") options.threads_per_rank = std::stoi(arguments[++i]);
+    if (flag == "--link") options.log_link = arguments[++i];
     if (flag == "--show") options.log_ranks.push_back(std::stoi(arguments[++i]));
     if (flag == "--restarts") options.max_restarts = std::stoi(arguments[++i]);
     if (flag == "--end-fd") options.end_fd = std::stoi(arguments[++i]);

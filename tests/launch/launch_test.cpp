@@ -15,6 +15,7 @@
 
 #include "tests/launch/job.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/launch/identity/core_share.h"
 
 namespace trireme::launch::testing {
@@ -225,6 +226,26 @@ TEST(Launch, ASecondRunKeepsTheFirstRunsLog) {
   EXPECT_THAT(text.str(), HasSubstr("first\n"));
   EXPECT_THAT(text.str(), HasSubstr("second\n"));
   EXPECT_EQ(count(text.str(), "--- job "), 2);
+}
+
+TEST(Launch, ALinkLeadsToTheLogOfRank0AndReplacesNoFile) {
+  const auto folder = std::filesystem::temp_directory_path() / ("trireme-launch-link-" + std::to_string(getpid()));
+  for (const char* text : {"0:print:first", "0:print:second"}) {
+    Job job({"--launch", "2", "--out", folder.string(), "--link", "train.log", "--", text});
+    ASSERT_EQ(job.wait(), 0) << job.err();
+  }
+  EXPECT_EQ(std::filesystem::read_symlink(folder / "train.log"), "logs/rank0.log");
+  std::ifstream in(folder / "train.log");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(text, HasSubstr("first\n"));
+  EXPECT_THAT(text, HasSubstr("second\n"));
+  std::filesystem::remove(folder / "train.log");
+  std::ofstream(folder / "train.log") << "mine";
+  Job job({"--launch", "1", "--out", folder.string(), "--link", "train.log", "--", "0:print:third"});
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.err(), HasSubstr("launch.log_link cannot replace " + (folder / "train.log").string()));
+  EXPECT_THAT(base::read_file(folder / "train.log"), "mine");
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Launch, WhatCannotBeIsRefusedBeforeAnyProcessStarts) {

@@ -18,6 +18,7 @@ import ring
 KILLS = 50 if ring.SLOW else 3
 STEPS = 16
 TIMES = ("sampling_s", "sampled_tokens_per_s")
+PHASES = {"memory/training_bytes": "  training", "memory/logprobs_bytes": "  log-probabilities", "memory/sampling_bytes": "  answers, with their cache"}
 JUDGE = """
 import json, os, sys, time
 mode, folder = sys.argv[1], os.path.dirname(sys.argv[0])
@@ -185,6 +186,17 @@ def other_systems_words_run(judged):
         planned = [line for line in plan.out.splitlines() if line.startswith("planned peak")][0].split()[2]
         ring.check(run.code == 0 and sorted(ring.metrics(out)) == [1, 2, 3] and f"{float(planned):.0f} MiB a rank planned" in run.out,
                    f"{name}: the run has three steps, and the memory of its plan ({planned} MiB)", str(run))
+        phases = {key: [line.split()[-7] for line in plan.out.splitlines() if line.startswith(start)] for key, start in PHASES.items()}
+        told = {key: [f"{row['measures'][key] / 2**20:.2f}" for row in ring.metrics(out).values()] for key in PHASES}
+        ring.check(all(told[key] == phases[key] * 3 for key in PHASES), f"{name}: metrics tell the memory of each phase as the plan does: {phases}", f"{told}\n{plan.out}")
+    for name, command in (("two ranks", words), ("one rank", [*words[:3], "model.mesh_shape=[[1],[fsdp]]", *words[4:], "training.wandb_project=sums"])):
+        project = "sums" if name == "one rank" else "tunix-grpo"
+        run = r.run(command)
+        logs = list((r.folder / "outputs" / project).glob("20??-??-??/??-??-??/train.log"))
+        ring.require(run.code == 0 and len(logs) == 1, f"{name}: the run lies in outputs/{project}/DATE/TIME", f"{run}\n{logs}")
+        log, out = logs[0].read_text(), logs[0].parent
+        ring.check(log.count("loss") >= 3 and sorted(ring.metrics(out)) == [1, 2, 3] and list((out / "tensorboard").iterdir()) and not (r.folder / "out").exists(),
+                   f"{name}: outputs/{project}/DATE/TIME/train.log has the run's steps, and the folder has all else", log[-1000:])
     result = r.run([r.program, "generate", str(gemma), "--prompt", "the sea", "--dry_run"])
     ring.check(result.code == 2 and "leave dry_run out" in result.err, "a command that does not train refuses dry_run", str(result))
 

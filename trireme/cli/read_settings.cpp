@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 
 #include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
+#include "trireme/cli/training.h"
 #include "trireme/dialects/systems.h"
 #include "trireme/launch/identity/core_share.h"
 #include "trireme/launch/identity/environment.h"
@@ -33,8 +35,21 @@ int64_t ranks_that_start(const dialects::Reading& reading) {
   return launch::num_numa_nodes();
 }
 
+// Ranks of another launcher and other machines would read another time.
+std::string when_run_begins(const dialects::Reading& reading) {
+  constexpr std::string_view kElsewhere[] = {"launch.node_rank", "launch.hosts", "launch.hostfile", "launch.print",
+                                             "launch.nnodes"};
+  const bool alone = !launch::was_launched() && reading.known_count("num_nodes").value_or(1) == 1 &&
+                     std::ranges::none_of(kElsewhere, [&](auto key) { return reading.known(key).has_value(); });
+  if (!trains(reading.command()) || !alone || reading.is_given("resume")) return "";
+  static const std::time_t now = std::time(nullptr);  // words and files of one command have one
+  std::tm parts{};
+  char text[64];
+  return std::strftime(text, sizeof text, "%Y-%m-%d/%H-%M-%S", ::localtime_r(&now, &parts)) > 0 ? text : "";
+}
+
 const dialects::Systems& systems() {
-  static const dialects::Systems kSystems({.world_size = ranks_that_start});
+  static const dialects::Systems kSystems({.world_size = ranks_that_start, .run_begins = when_run_begins});
   return kSystems;
 }
 

@@ -6,21 +6,19 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
-#include "trireme/checkpoint/good.h"
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/cli/start_ranks.h"
 #include "trireme/launch/identity/other_variables.h"
 #include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/machines/local_ranks.h"
 #include "trireme/launch/machines/meeting_file.h"
-#include "trireme/launch/machines/nodes.h"
 #include "trireme/launch/machines/print_job.h"
 #include "trireme/launch/machines/room.h"
 #include "trireme/launch/machines/ssh_hosts.h"
@@ -39,37 +37,6 @@ namespace fs = std::filesystem;
 void keep_records_apart(std::string subcommand, Settings& settings) {
   std::replace(subcommand.begin(), subcommand.end(), ' ', '-');
   if (train::holds_a_run(settings.out_dir)) settings.out_dir = (fs::path(settings.out_dir) / subcommand).string();
-}
-
-int launch(const Job& job, const Settings& settings, launch::RankEnvironment& environment, Arguments arguments,
-           const std::optional<launch::Elastic>& elastic, const OutDirLock& lock, int64_t planned_bytes) {
-  launch::LaunchOptions options;
-  options.planned_bytes = planned_bytes;
-  options.tells_begin = job.saves_when_stopped;
-  options.oversubscribe = settings.launch.oversubscribe;
-  std::optional<launch::MeetingFile> meeting;
-  options.num_ranks = static_cast<int>(settings.devices.value_or(1));
-  if (elastic)
-    options.rendezvous = launch::make_rendezvous(*elastic, settings, false, meeting);
-  else
-    options.nodes = launch::choose_nodes(settings, environment, meeting);
-  std::istringstream words(job.subcommand);
-  options.arguments.assign(std::istream_iterator<std::string>(words), {});
-  options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
-  options.out_dir = settings.out_dir;
-  options.lock_fd = lock.descriptor();
-  options.threads_per_rank = static_cast<int>(settings.launch.threads_per_rank.value_or(0));
-  options.pin = settings.launch.pin;
-  options.answer_code = job.answer_code;
-  options.max_restarts = static_cast<int>(settings.launch.max_restarts);
-  if (const auto& shown = settings.launch.log_ranks) options.log_ranks.assign(shown->begin(), shown->end());
-  options.failure_hint = [&]() -> std::string {
-    const auto newest = checkpoint::find_latest(settings.out_dir);
-    if (!newest || !job.owns_out_dir) return "";
-    return fmt::format("newest good checkpoint: {}; continue with: {}", newest->string(),
-                       train::how_to_go_on(settings));
-  };
-  return launch::launch_ranks(options);
 }
 
 int print_help(const Job& job) {
@@ -111,7 +78,14 @@ class Start {
       base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
       return launch::kStoppedEarly;
     }
-    return launches() ? launch(job_, settings_, environment_, arguments_, elastic_, lock_, planned_bytes_) : run_rank();
+    return launches() ? start_ranks({.job = job_,
+                                     .parsed = parsed_,
+                                     .arguments = arguments_,
+                                     .elastic = elastic_,
+                                     .lock_fd = lock_.descriptor(),
+                                     .planned_bytes = planned_bytes_},
+                                    environment_)
+                      : run_rank();
   }
 
  private:
@@ -165,7 +139,8 @@ class Start {
   }
 
   bool starts_here() const { return !is_rank_ && !is_for_others_; }
-  bool launches() const { return !is_rank_ && (world_size(settings_) > 1 || elastic_); }
+  bool launches() const { return !is_rank_ && (world_size(settings_) > 1 || elastic_ || has_log_link()); }
+  bool has_log_link() const { return job_.owns_out_dir && settings_.launch.log_link; }
 
   // Called early to refuse too many ranks, and again when memory is planned.
   void require_room() const {

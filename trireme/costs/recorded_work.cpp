@@ -115,7 +115,7 @@ std::vector<model::TrafficRow> traffic_of(const plan::StepRequest& r, const mode
 /// The same for units that do the same: kind, shapes of parameters and which are trained, values, operations.
 std::string likeness(const plan::StepPlan& plan, List list, const Action& a, const std::vector<int>& recomputed) {
   const model::Model& model = *plan.model;
-  const model::Unit& unit = *model.units[static_cast<size_t>(a.owner)];
+  const model::Unit& unit = model.unit(a.owner, list == List::generate);
   const model::UnitValues values = plan.values_of(a.owner, list);
   std::string text = fmt::format("{} {} {} {}", typeid(unit).name(), static_cast<int>(list), static_cast<int>(a.kind),
                                  unit.forward_flops(plan.request.shape_of(list)));
@@ -161,7 +161,8 @@ const Work& WorkRecorder::of(List list, const schedule::Schedule& schedule, cons
 Work WorkRecorder::record(List list, const schedule::Schedule& s, const Action& a) const {
   const plan::StepRequest& r = plan_.request;
   const model::Model& model = *plan_.model;
-  const model::Unit& unit = *model.units[static_cast<size_t>(a.owner)];
+  const bool generates = list == List::generate;
+  const model::Unit& unit = model.unit(a.owner, generates);
   const std::vector<int> recomputed = recomputed_by(s, a);
   if (dynamic_cast<const model::WrappedUnit*>(&unit) != nullptr) return module_work(unit, r, list, a.kind);
   const model::UnitValues values = plan_.values_of(a.owner, list);
@@ -188,12 +189,13 @@ Work WorkRecorder::record(List list, const schedule::Schedule& s, const Action& 
   t.saved = all(places, values.saved);
   t.deferred = all(places, values.deferred);
   t.work = all(places, plan::work_of(values, a.kind));
-  t.tokens = places.place(model.inputs(shape));
-  t.targets = places.place(model.targets(shape));
+  t.tokens = places.place(model.inputs(shape, generates));
+  t.targets = places.place(model.targets(shape, generates));
   if (r.documents_of(list).any()) {
     const at::Tensor both = places.place(model::documents_of(shape));
     if (r.documents_of(list).attention) t.document_starts = both[0];
-    if (r.documents_of(list).positions) t.position_ids = both[1].narrow(0, 0, shape.tokens() / r.size(comm::Axis::cp));
+    if (r.documents_of(list).positions)
+      t.position_ids = both[1].narrow(0, 0, shape.tokens() / model.parallel_of(generates).cp_size);
   }
   t.loss_sum = at::zeros({std::max<int64_t>(1, plan_.num_sums(a.owner))}, at::kDouble);
 

@@ -15,13 +15,13 @@ using config::Given;
 
 void mesh_shape(Reading& r, const Given& entry) { set_mesh(r, entry.text, entry); }
 
-void size_of_family(Reading& r, const Given& entry) {
-  r.set("model", fmt::format("{}_{}", r.text("model.model_family", "gemma3"), entry.text), entry);
+void run_dir(Reading& r, const Given& entry) {
+  if (entry.text.find("${") != std::string::npos) return r.ignore(entry, "a run begins in outputs/PROJECT/DATE/TIME");
+  r.set("out_dir", entry.text, entry);
 }
 
-void profile_communication(Reading& r, const Given& entry) {
-  if (!r.flag(entry.key)) return r.ignore(entry, "it is off");
-  r.set("profile.schedule", r.known("out_dir").value_or("out") + "/communication.json", entry);
+void size_of_family(Reading& r, const Given& entry) {
+  r.set("model", fmt::format("{}_{}", r.text("model.model_family", "gemma3"), entry.text), entry);
 }
 
 // How answers are sampled: tunix's names beside ours.
@@ -71,7 +71,10 @@ const Dialect& hydra() {
       .system = "agent-tunix",
       .about =
           "Hydra's overrides as agent-tunix has them, on the command line or as YAML: `trireme pretrain "
-          "model=gemma3_1b model.mesh_shape=[[4,2],[fsdp,tp]]`. The number of ranks follows from the mesh.",
+          "model=gemma3_1b model.mesh_shape=[[4,2],[fsdp,tp]]`. The number of ranks follows from the mesh. A run that "
+          "begins so lies in outputs/tunix-grpo/DATE/TIME, as Hydra has it, with its log in train.log and "
+          "TensorBoard's "
+          "events; under another launcher, on several machines or with resume it lies in out_dir as elsewhere.",
       .marks = {"model.mesh_shape", "mesh.axis_names", "model.model_family", "model.model_size",
                 "scheduler.warmup_steps_ratio", "training.num_batches", "training.micro_batch_size",
                 "training.sync_gradients_every"},
@@ -148,8 +151,7 @@ const Dialect& hydra() {
                .by = set_format},
               {.key = "training.profile_communication",
                .takes = flag,
-               .becomes = "profile.schedule: communication.json in out_dir",
-               .by = profile_communication},
+               .becomes = "profile.schedule: communication.json in out_dir"},
               {.key = "training.num_batches", .takes = count, .becomes = "train.max_steps"},
               {.key = "training.num_epochs", .takes = count, .becomes = "train.max_steps, or train.epochs"},
               {.key = "training.max_steps", .takes = count, .setting = "train.max_steps"},
@@ -160,8 +162,14 @@ const Dialect& hydra() {
               {.key = "training.max_checkpoints_to_keep", .takes = count, .setting = "save.keep_last"},
               {.key = "training.log_dir", .takes = text, .ignored = kMetrics},
               {.key = "training.flush_every_n_steps", .takes = count, .ignored = kMetrics},
-              {.key = "training.wandb_project", .takes = text, .ignored = kMetrics},
-              {.key = "hydra.*", .ignored = "Hydra's own settings say where it writes"},
+              {.key = "training.wandb_project",
+               .takes = text,
+               .becomes = "out_dir: outputs/NAME/DATE/TIME, unless another key says it"},
+              {.key = "hydra.run.dir",
+               .takes = text,
+               .becomes = "out_dir; with ${...} in it, outputs/PROJECT/DATE/TIME",
+               .by = run_dir},
+              {.key = "hydra.*", .ignored = "it concerns Hydra's own output"},
           },
       .takes_native_keys = true,
       .finish = finish_hydra};

@@ -187,6 +187,29 @@ void tunix_mesh(Reading& r) {
   if (r.is_settled(*shape)) r.tell(*names, "the mesh's axes");
 }
 
+// Where Hydra puts a run, unless a key says it, and what it names the run's log.
+void run_folder(Reading& r) {
+  r.suggest("launch.log_link", "train.log");
+  r.suggest("train.loggers", "[tensorboard]");
+  const Given* project = r.find("training.wandb_project");
+  const std::string begins = r.run_begins(), name = project != nullptr ? project->text : "tunix-grpo";
+  const bool is_placed = r.is_given("out_dir");
+  if (!begins.empty()) r.suggest("out_dir", fmt::format("outputs/{}/{}", name, begins));
+  if (project == nullptr || r.is_settled(*project)) return;
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
+    return r.refuse(*project, fmt::format("{} is no name of a folder", name),
+                    "a project is one word, for instance my-grpo");
+  if (is_placed) return r.ignore(*project, "out_dir says where the run is");
+  r.tell(*project, fmt::format("out_dir outputs/{}/{}", name, begins.empty() ? "DATE/TIME of a run" : begins));
+}
+
+void profile_communication(Reading& r) {
+  const Given* entry = r.find("training.profile_communication");
+  if (entry == nullptr || r.is_settled(*entry)) return;
+  if (!r.flag(entry->key)) return r.ignore(*entry, "it is off");
+  r.set("profile.schedule", r.known("out_dir").value_or("out") + "/communication.json", *entry);
+}
+
 }  // namespace
 
 void finish_hydra(Reading& r) {
@@ -196,6 +219,8 @@ void finish_hydra(Reading& r) {
   warmup(r);
   betas(r);
   experiment(r);
+  run_folder(r);
+  profile_communication(r);
 }
 
 }  // namespace trireme::dialects

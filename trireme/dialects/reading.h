@@ -23,6 +23,9 @@ class Reading;
 struct Surroundings {
   /// The number of ranks that will start with the settings known to `reading`. A launcher may know better than they.
   std::function<int64_t(const Reading& reading)> world_size;
+  /// "2026-11-27/21-50-00": when the run begins, as folders have it; "" if this process does not begin one, or not
+  /// alone.
+  std::function<std::string(const Reading& reading)> run_begins = {};
 };
 
 class Reading {
@@ -72,6 +75,8 @@ class Reading {
   config::Problems& problems() { return problems_; }
 
   int64_t world_size() const;
+  /// As Surroundings::run_begins.
+  std::string run_begins() const { return surroundings_.run_begins ? surroundings_.run_begins(*this) : ""; }
   /// Ranks that read different sequences: world_size() / (tp x pp x cp).
   int64_t data_ranks() const;
   std::string_view command() const { return command_; }

@@ -199,6 +199,7 @@ void finish_trl(Reading& r) {
   r.suggest("grpo.temperature", "1.0");
   r.suggest("grpo.beta", "0");
   r.suggest("grpo.kl_loss_mode", "low_var_kl");
+  r.suggest("grpo.use_bias_correction_kl", "true");
   r.suggest("grpo.advantage_epsilon", "1e-4");
   r.suggest("grpo.loss_agg_mode", "token-mean");
 }
@@ -264,6 +265,7 @@ const Dialect& trl() {
               {.key = "generation_kwargs.*", .open = "further options of sampling"},
               {.key = "chat_template_kwargs.*", .open = "options of chat templates in training"},
               {.key = "beta", .takes = number, .setting = "grpo.beta"},
+              {.key = "use_bias_correction_kl", .takes = flag, .setting = "grpo.use_bias_correction_kl"},
               {.key = "epsilon", .takes = number, .setting = "grpo.epsilon"},
               {.key = "epsilon_high", .takes = number, .setting = "grpo.epsilon_high"},
               {.key = "delta", .takes = number, .setting = "grpo.epsilon_c"},
@@ -290,11 +292,24 @@ const Dialect& trl() {
               {.key = "vllm_gpu_memory_utilization", .takes = number, .ignored = kSampling},
               {.key = "vllm_tensor_parallel_size", .takes = count, .ignored = kSampling},
               {.key = "vllm_importance_sampling_correction", .takes = flag, .ignored = kSampling},
+              {.key = "vllm_importance_sampling_mode", .takes = text, .ignored = kSampling},
+              {.key = "vllm_importance_sampling_clip_max", .takes = number, .ignored = kSampling},
+              {.key = "vllm_importance_sampling_clip_min", .takes = number, .ignored = kSampling},
+              {.key = "vllm_importance_sampling_cap", .takes = number, .ignored = kSampling},
+              {.key = "vllm_enable_sleep_mode", .takes = flag, .ignored = kSampling},
+              {.key = "vllm_model_impl", .takes = text, .ignored = kSampling},
+              {.key = "vllm_max_model_length", .takes = count, .ignored = kSampling},
+              {.key = "vllm_server_timeout", .takes = number, .ignored = kSampling},
+              {.key = "vllm_group_port", .takes = count, .ignored = kSampling},
               {.key = "vllm_server_base_url", .takes = text, .ignored = kSampling},
               {.key = "vllm_server_host", .takes = text, .ignored = kSampling},
               {.key = "vllm_server_port", .takes = count, .ignored = kSampling},
               {.key = "ds3_gather_for_generation", .takes = flag, .ignored = kSampling},
               {.key = "use_transformers_paged", .takes = flag, .ignored = kSampling},
+              {.key = "use_transformers_continuous_batching", .takes = flag, .ignored = kSampling},
+              {.key = "off_policy_mask_threshold",
+               .takes = number,
+               .open = "leaving out answers that the model has left behind"},
               {.key = "cache_implementation", .takes = text, .ignored = kSampling},
               {.key = "disable_dropout",
                .takes = flag,

@@ -113,25 +113,24 @@ Engine::Shapes Engine::planned_shapes(schedule::List list) const {
 }
 
 model::UnitValues Engine::values_of(int unit, const Shapes& shapes) const {
-  const model::Unit& u = *model_.units[unit];
+  const model::Unit& u = model_.unit(unit, shapes.generates());
   const model::Precision& precision = plan_.request.precision;
-  return shapes.list == schedule::List::generate ? u.generation_values(shapes.generation, precision)
-                                                 : u.values(shapes.batch, precision);
+  return shapes.generates() ? u.generation_values(shapes.generation, precision) : u.values(shapes.batch, precision);
 }
 
 void Engine::bind_documents(BatchTensors& to, const Value& value, const Shapes& shapes) const {
   const at::Tensor both = view(value, model::documents_of(shapes.batch));
   if (shapes.documents.attention) to.document_starts = both[0];
   if (shapes.documents.positions)
-    to.position_ids = both[1].narrow(0, 0, shapes.batch.tokens() / plan_.request.size(comm::Axis::cp));
+    to.position_ids = both[1].narrow(0, 0, shapes.batch.tokens() / model_.parallel_of(shapes.generates()).cp_size);
 }
 
 BatchTensors Engine::bind_batch(const Action& a, const Shapes& shapes) const {
   BatchTensors batch;
   for (const schedule::Use& u : a.uses) {
     const Value& v = plan_.lists[shapes.list].values[u.value];
-    if (v.kind == ValueKind::tokens) batch.inputs = view(v, model_.inputs(shapes.batch));
-    if (v.kind == ValueKind::targets) batch.targets = view(v, model_.targets(shapes.batch));
+    if (v.kind == ValueKind::tokens) batch.inputs = view(v, model_.inputs(shapes.batch, shapes.generates()));
+    if (v.kind == ValueKind::targets) batch.targets = view(v, model_.targets(shapes.batch, shapes.generates()));
     if (v.kind == ValueKind::documents) bind_documents(batch, v, shapes);
   }
   return batch;
@@ -139,7 +138,7 @@ BatchTensors Engine::bind_batch(const Action& a, const Shapes& shapes) const {
 
 void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std::set<std::pair<int, int>>& written) {
   const Schedule& s = plan_.lists[shapes.list];
-  const model::Unit& unit = *model_.units[a.owner];
+  const model::Unit& unit = model_.unit(a.owner, shapes.generates());
   const plan::StepRequest& request = plan_.request;
   const model::UnitValues declared = values_of(a.owner, shapes);
   model::UnitTensors& t = bound.unit;
@@ -147,7 +146,7 @@ void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std:
   t.micro_batch = a.micro_batch;
   const int64_t of_the_step = int64_t{a.micro_batch} * request.num_data_ranks() + request.data_index();
   t.random.first_sequence = of_the_step * shapes.batch.micro_batch;
-  if (shapes.list == schedule::List::generate) t.new_tokens = &new_tokens_;
+  if (shapes.generates()) t.new_tokens = &new_tokens_;
   std::ranges::transform(inside_, t.ranks.begin(), [](const auto& ranks) { return ranks.get(); });
   t.saved.resize(declared.saved.size());
   t.deferred.resize(declared.deferred.size());
@@ -174,10 +173,10 @@ void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std:
           for (at::Tensor& gap : gaps_of(base, v.owner)) bound.gaps.push_back(std::move(gap));
         break;
       case ValueKind::tokens:
-        t.tokens = view(v, model_.inputs(shapes.batch));
+        t.tokens = view(v, model_.inputs(shapes.batch, shapes.generates()));
         break;
       case ValueKind::targets:
-        t.targets = view(v, model_.targets(shapes.batch));
+        t.targets = view(v, model_.targets(shapes.batch, shapes.generates()));
         break;
       case ValueKind::documents: {
         BatchTensors documents;

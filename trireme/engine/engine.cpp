@@ -438,7 +438,7 @@ void Engine::leave_empty(const Action& a, Bound& b) {
 
 void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
   if (inputs_ && b.unit.micro_batch >= inputs_->used_micro_batches.value_or(INT_MAX)) return leave_empty(a, b);
-  const model::Unit& unit = *model_.units[a.owner];
+  const model::Unit& unit = model_.unit(a.owner, b.unit.new_tokens != nullptr);
   for (const auto& c : inside_)
     if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));
   if (schedule::writes_gradient(a.kind))

@@ -210,6 +210,7 @@ class Engine {
     model::BatchShape batch;
     model::DocumentRequest documents;
     model::GenerationShape generation;
+    bool generates() const { return list == schedule::List::generate; }
   };
   Shapes planned_shapes(schedule::List list) const;
   model::UnitValues values_of(int unit, const Shapes& shapes) const;

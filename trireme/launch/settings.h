@@ -46,6 +46,7 @@ struct LaunchSettings {
   std::optional<std::string> notice_url;
   std::chrono::milliseconds notice_interval{5'000};
   std::optional<std::vector<int64_t>> log_ranks;
+  std::optional<std::string> log_link;  ///< in out_dir, to the log of rank 0
   std::optional<std::vector<std::string>> hosts;  ///< each "NAME" or "NAME:RANKS"
   std::optional<std::string> hostfile;
   std::optional<std::string> include, exclude;  ///< of these machines (machines/host_filter.h)

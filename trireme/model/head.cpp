@@ -179,10 +179,13 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
     tp.max(u.forward, p.state, rows);  // the largest logits
     tp.sum(u.forward, p.state, (sums_of_row() - 1) * rows);
   }
-  if (objective_.sums_documents() && parallel_.cp_size > 1)
-    u.forward.push_back({comm::UnitAxis::cp, comm::Operation::all_reduce, at::kDouble,
-                         (objective_.is_pairs() ? 3 : 2) * shape.tokens()});
   u.backward = u.forward;
+  if (objective_.sums_documents() && parallel_.cp_size > 1) {
+    const TrafficRow sums{comm::UnitAxis::cp, comm::Operation::all_reduce, at::kDouble,
+                          (objective_.is_pairs() ? 3 : 2) * shape.tokens()};
+    u.backward.push_back(sums);
+    if (objective_.is_pairs()) u.forward.push_back(sums);  // forward only scores the tokens of answers
+  }
   if (has_adapter()) tp.sum(u.backward, p.state, product_.adapter_ranks() * config_.hidden_size);
   tp.reduce(u.backward, p.compute, boundary);
   if (sequence_parallel()) tp.sum(u.backward, p.state, (norm_.centered() ? 2 : 1) * config_.hidden_size);

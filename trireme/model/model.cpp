@@ -34,14 +34,24 @@ int64_t Model::num_adapter_parameters() const {
   return sum;
 }
 
-TensorSpec Model::inputs(const BatchShape& shape) const {
-  if (own_inputs) return *own_inputs;
-  return {"tokens", {local_rows(parallel, shape).tokens}, at::kLong};
+const Unit& Model::unit(int index, bool generates) const {
+  return *(generates && !writers.empty() ? writers : units)[static_cast<size_t>(index)];
 }
 
-TensorSpec Model::targets(const BatchShape& shape) const {
+Parallel Model::parallel_of(bool generates) const {
+  Parallel place = parallel;
+  if (generates) place.cp_rank = 0, place.cp_size = 1;
+  return place;
+}
+
+TensorSpec Model::inputs(const BatchShape& shape, bool generates) const {
+  if (own_inputs) return *own_inputs;
+  return {"tokens", {local_rows(parallel_of(generates), shape).tokens}, at::kLong};
+}
+
+TensorSpec Model::targets(const BatchShape& shape, bool generates) const {
   if (own_targets) return *own_targets;
-  const int64_t tokens = local_rows(parallel, shape).tokens;
+  const int64_t tokens = local_rows(parallel_of(generates), shape).tokens;
   if (objective.has_inputs()) return {"targets", {objective.target_rows(), tokens}, at::kLong};
   return {"targets", {tokens}, at::kLong};
 }
@@ -79,6 +89,41 @@ ModelConfig untied_where_trained(ModelConfig config, const Adapters& adapters) {
   return config;
 }
 
+struct UnitOptions {
+  const Objective& objective;
+  std::shared_ptr<Scores> scores;
+  bool float8 = false;
+};
+
+std::vector<std::unique_ptr<Unit>> build_units(const ModelConfig& config, const Precision& precision,
+                                               const Parallel& parallel, const Adapters& adapters,
+                                               const UnitOptions& options) {
+  using Tables = std::shared_ptr<const RotaryTables>;
+  Tables rotary, local;  // of blocks with a window, where these have frequencies of their own
+  if (!config.learned_positions)
+    rotary = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::all);
+  if (config.rope_local_theta > 0)
+    local = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::windowed);
+  std::vector<std::unique_ptr<Unit>> units;
+  units.push_back(std::make_unique<EmbeddingUnit>(config, parallel, adapters));
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (config.is_free() && i == config.free.split_layer)
+      units.push_back(std::make_unique<FreeBlock>(config, parallel, rotary));
+    else
+      units.push_back(std::make_unique<DecoderBlock>(config, i, parallel,
+                                                     !config.rotates(i)              ? nullptr
+                                                     : local && config.window(i) > 0 ? local
+                                                                                     : rotary,
+                                                     adapters, options.float8));
+  }
+  if (config.is_classifier())
+    units.push_back(std::make_unique<ClassifierHead>(config, parallel));
+  else
+    units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters,
+                                               options.objective, options.scores));
+  return units;
+}
+
 }  // namespace
 
 Model build_model(const ModelConfig& given, const Precision& precision, const Parallel& parallel,
@@ -101,28 +146,10 @@ Model build_model(const ModelConfig& given, const Precision& precision, const Pa
   m.adapters = adapters;
   m.objective = objective;
   if (objective.has_inputs()) m.scores = std::make_shared<Scores>();
-  using Tables = std::shared_ptr<const RotaryTables>;
-  Tables rotary, local;  // of blocks with a window, where these have frequencies of their own
-  if (!config.learned_positions)
-    rotary = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::all);
-  if (config.rope_local_theta > 0)
-    local = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::windowed);
-  m.units.push_back(std::make_unique<EmbeddingUnit>(config, parallel, adapters));
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    if (config.is_free() && i == config.free.split_layer)
-      m.units.push_back(std::make_unique<FreeBlock>(config, parallel, rotary));
-    else
-      m.units.push_back(std::make_unique<DecoderBlock>(config, i, parallel,
-                                                       !config.rotates(i)              ? nullptr
-                                                       : local && config.window(i) > 0 ? local
-                                                                                       : rotary,
-                                                       adapters, precision.float8 && grouping.trains));
-  }
-  if (config.is_classifier())
-    m.units.push_back(std::make_unique<ClassifierHead>(config, parallel));
-  else
-    m.units.push_back(
-        std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters, objective, m.scores));
+  const UnitOptions options{.objective = objective, .scores = m.scores, .float8 = precision.float8 && grouping.trains};
+  m.units = build_units(config, precision, parallel, adapters, options);
+  if (objective.is_policy() && parallel.cp_size > 1)
+    m.writers = build_units(config, precision, m.parallel_of(true), adapters, options);
   group_parameters(m, with_frozen(m, grouping));
   return m;
 }

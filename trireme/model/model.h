@@ -32,11 +32,18 @@ struct Model {
   Parallel parallel;
   Adapters adapters;                                       ///< with any, all other parameters are frozen
   std::vector<std::unique_ptr<Unit>> units;
+  /// The units in generation, where ranks that divide a sequence in training (cp) write different texts, each alone.
+  /// The same parameters in the same order. Empty: as `units`.
+  std::vector<std::unique_ptr<Unit>> writers;
   std::vector<ParameterGroup> groups;                      ///< one per unit; a tied parameter has a group of its own
   std::vector<std::vector<ParameterPlace>> places;         ///< per unit, in the order of Unit::parameters()
 
   /// Parameters of the adapters, over all tensor-parallel ranks.
   int64_t num_adapter_parameters() const;
+
+  /// A unit as training or as generation computes it, and this rank's place on the axes inside it.
+  const Unit& unit(int index, bool generates) const;
+  Parallel parallel_of(bool generates) const;
 
   /// Groups that a unit reads, each once, ascending.
   std::vector<int> groups_of(int unit) const;
@@ -46,8 +53,8 @@ struct Model {
 
   /// The tensors that engine::LoadBatch fills for one micro-batch: local tokens and targets, [T] int64. Targets of
   /// pairs are [PairInput::end, T]. Models of wrapped modules set own_inputs and own_targets instead.
-  TensorSpec inputs(const BatchShape& shape) const;
-  TensorSpec targets(const BatchShape& shape) const;
+  TensorSpec inputs(const BatchShape& shape, bool generates = false) const;
+  TensorSpec targets(const BatchShape& shape, bool generates = false) const;
   std::optional<TensorSpec> own_inputs, own_targets;
 };
 

@@ -43,7 +43,8 @@ PolicyJudgement judge_token(const PolicyOptions& o, const PolicyToken& t) {
   if (o.epsilon_c && t.advantage < 0 && j.loss > -t.advantage * *o.epsilon_c)
     j = {.loss = -t.advantage * *o.epsilon_c, .ratio = ratio.value, .is_clipped = true};
   if (o.beta == 0) return j;
-  const Slope kl = kl_of(o.kl, t.logp - t.reference);
+  Slope kl = kl_of(o.kl, t.logp - t.reference);
+  if (o.ratio_of_kl) kl = {kl.value * ratio.value, kl.slope * ratio.value + kl.value * ratio.slope};
   j.kl = kl.value;
   j.loss += o.beta * kl.value;
   j.d_logp += o.beta * kl.slope;

@@ -31,13 +31,14 @@ struct PolicyToken {
 /// A token's loss and its derivative by the token's log-probability.
 struct PolicyJudgement {
   double loss = 0, d_logp = 0;
-  double kl = 0;           ///< of PolicyOptions::kl
+  double kl = 0;           ///< of PolicyOptions::kl, times the ratio with PolicyOptions::ratio_of_kl
   double ratio = 1;
   bool is_clipped = false;  ///< the clipped ratio is what counts
 };
 
 /// @returns  max(-A r, -A clip(r, 1 - epsilon, 1 + epsilon_high)) + beta kl, where r is the ratio of probabilities;
-///           with epsilon_c and A < 0 at most -A epsilon_c
+///           with epsilon_c and A < 0 at most -A epsilon_c; with ratio_of_kl, kl r in place of kl, whose derivative is
+///           that of the distance itself (DeepSeek-V3.2, 2025)
 PolicyJudgement judge_token(const PolicyOptions& options, const PolicyToken& token);
 
 /// What Measure the head has for policies, as means over tokens.

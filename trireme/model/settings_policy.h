@@ -30,6 +30,7 @@ struct PolicyOptions {
   RatioOf ratio = RatioOf::token;
   double beta = 0;  ///< weight of the distance to the reference; 0: there is none
   KlLoss kl = KlLoss::kl;
+  bool ratio_of_kl = false;  ///< the distance counts times the ratio, with ratios of tokens only
   double temperature = 1;  ///< logits are divided by it, as in sampling
   bool operator==(const PolicyOptions&) const = default;
 };

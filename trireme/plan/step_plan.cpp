@@ -143,7 +143,7 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
   std::vector<schedule::UnitDeclaration> units;
   int savers = 0;
   for (size_t u = 0; u < model.units.size(); ++u) {
-    const model::Unit& unit = *model.units[u];
+    const model::Unit& unit = model.unit(static_cast<int>(u), generate);
     if (!r.wants(list)) {  // only what persistent values depend on
       units.push_back({.name = unit.name(),
                        .groups = model.groups_of(static_cast<int>(u)),
@@ -299,8 +299,8 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   }
   d.sharding = sharding_of(r);
   d.num_micro_batches = r.micro_batches(list);
-  d.input_bytes = model.inputs(shape).bytes();
-  d.target_bytes = model.targets(shape).bytes();
+  d.input_bytes = model.inputs(shape, list == List::generate).bytes();
+  d.target_bytes = model.targets(shape, list == List::generate).bytes();
   if (r.documents_of(list).any()) d.document_bytes = model::documents_of(shape).bytes();
   d.prefetch = r.prefetch;
   d.reduce_lag = r.reduce_lag;

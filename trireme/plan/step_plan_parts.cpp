@@ -11,13 +11,13 @@ using comm::Axis;
 using schedule::List;
 
 model::UnitValues StepPlan::values_of(int unit, List list) const {
-  const model::Unit& u = *model->units[static_cast<size_t>(unit)];
+  const model::Unit& u = model->unit(unit, list == List::generate);
   return list == List::generate ? u.generation_values(request.generation, request.precision)
                                 : u.values(request.shape, request.precision);
 }
 
 int64_t StepPlan::cache_bytes(int unit) const {
-  return 2 * request.generation.pages * ops::kAttentionPage * model->units[static_cast<size_t>(unit)]->cache_width() *
+  return 2 * request.generation.pages * ops::kAttentionPage * model->unit(unit, true).cache_width() *
          static_cast<int64_t>(c10::elementSize(request.precision.compute));
 }
 

@@ -73,16 +73,20 @@ AnswerWriter::AnswerWriter(Session& session, const text::Tokenizer& tokenizer,
                            const std::vector<rewards::Weighted>& rewards)
     : s_(session), tokenizer_(tokenizer), rewards_(rewards), stop_ids_(ends_of_answers(s_.settings, tokenizer)) {
   const plan::StepRequest& request = s_.engine->plan().request;
-  copy_ = request.data_index();
-  copies_ = request.num_data_ranks();
+  // Ranks that divide a sequence in training (cp) answer different questions.
+  const auto copy_of = [](const plan::StepRequest& r) {
+    return r.data_index() * r.size(comm::Axis::cp) + r.coordinate(comm::Axis::cp);
+  };
+  copy_ = copy_of(request);
+  copies_ = request.num_data_ranks() * request.size(comm::Axis::cp);
   const auto is_head = [](const plan::StepRequest& r) {
-    return r.coordinate(comm::Axis::tp) == 0 && r.coordinate(comm::Axis::pp) == 0 && r.coordinate(comm::Axis::cp) == 0;
+    return r.coordinate(comm::Axis::tp) == 0 && r.coordinate(comm::Axis::pp) == 0;
   };
   counts_ = is_head(request);
   heads_.resize(static_cast<size_t>(copies_));
   for (int rank = 0; rank < request.mesh.world_size(); ++rank)
     if (const plan::StepRequest other = request.of_rank(rank); is_head(other))
-      heads_[static_cast<size_t>(other.data_index())] = rank;
+      heads_[static_cast<size_t>(copy_of(other))] = rank;
 }
 
 std::string AnswerWriter::text_of(const RolloutAnswer& answer) const {

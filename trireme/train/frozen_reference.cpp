@@ -31,6 +31,34 @@ int64_t FrozenReference::bytes() const {
   return bytes;
 }
 
+void score_answers(Session& s, std::vector<RolloutGroup>& groups, std::vector<double> RolloutAnswer::* to) {
+  const plan::StepRequest& r = s.engine->plan().request;
+  const AnswerRows rows(s, groups, {0, std::ssize(groups)});
+  const int64_t micro = s.settings.train.micro_batch_size, of_round = micro * r.num_data_ranks(),
+                sequence = s.sequence(), rounds = (rows.num_rows() + of_round - 1) / of_round;
+  const at::Tensor logp = at::zeros({rounds * of_round, sequence}, at::kDouble);  // of all rows
+  const bool counts = r.coordinate(comm::Axis::tp) == 0;
+  int64_t first = 0;
+  s.model.scores->taken = [&](int, const at::Tensor& tokens) {
+    if (!counts) return;
+    const auto* from = tokens.data_ptr<double>();
+    for (int64_t row = first; row < first + micro; ++row)
+      for (const int64_t position : s.positions) logp.data_ptr<double>()[row * sequence + position] = *from++;
+  };
+  for (int64_t round = 0; round < rounds; ++round) {
+    first = round * of_round + r.data_index() * micro;
+    s.engine->evaluate([&](int, const engine::BatchTensors& batch) { rows.load(batch, first, false); }, 1);
+  }
+  s.model.scores->taken = nullptr;
+  if (rounds > 0) s.world().all_reduce(logp, logp, {})->wait();
+  for (const PlacedAnswer& p : rows.placed()) {
+    RolloutGroup& group = groups[static_cast<size_t>(p.group)];
+    RolloutAnswer& answer = group.answers[static_cast<size_t>(p.answer)];
+    const double* at = logp.data_ptr<double>() + p.row * sequence + p.first + std::ssize(group.tokens) - 1;
+    (answer.*to).assign(at, at + answer.tokens.size());
+  }
+}
+
 void FrozenReference::score(std::vector<RolloutGroup>& groups) {
   std::vector<engine::GroupState> state = s_.engine->state();
   std::vector<at::Tensor> trained(state.size());
@@ -40,33 +68,7 @@ void FrozenReference::score(std::vector<RolloutGroup>& groups) {
     state[g].master.copy_(weights_[g]);
   }
   s_.engine->refresh_weights();
-
-  const plan::StepRequest& r = s_.engine->plan().request;
-  const AnswerRows rows(s_, groups, {0, std::ssize(groups)});
-  const int64_t micro = s_.settings.train.micro_batch_size, of_round = micro * r.num_data_ranks(),
-                sequence = s_.sequence(), rounds = (rows.num_rows() + of_round - 1) / of_round;
-  const at::Tensor logp = at::zeros({rounds * of_round, sequence}, at::kDouble);  // of all rows
-  const bool counts = r.coordinate(comm::Axis::tp) == 0;
-  int64_t first = 0;
-  s_.model.scores->taken = [&](int, const at::Tensor& tokens) {
-    if (!counts) return;
-    const auto* from = tokens.data_ptr<double>();
-    for (int64_t row = first; row < first + micro; ++row)
-      for (const int64_t position : s_.positions) logp.data_ptr<double>()[row * sequence + position] = *from++;
-  };
-  for (int64_t round = 0; round < rounds; ++round) {
-    first = round * of_round + r.data_index() * micro;
-    s_.engine->evaluate([&](int, const engine::BatchTensors& to) { rows.load(to, first, false); }, 1);
-  }
-  s_.model.scores->taken = nullptr;
-  if (rounds > 0) s_.world().all_reduce(logp, logp, {})->wait();
-
-  for (const PlacedAnswer& p : rows.placed()) {
-    RolloutGroup& group = groups[static_cast<size_t>(p.group)];
-    RolloutAnswer& answer = group.answers[static_cast<size_t>(p.answer)];
-    const double* at = logp.data_ptr<double>() + p.row * sequence + p.first + std::ssize(group.tokens) - 1;
-    answer.reference.assign(at, at + answer.tokens.size());
-  }
+  score_answers(s_, groups, &RolloutAnswer::reference);
   for (size_t g = 0; g < state.size(); ++g)
     if (trained[g].defined()) state[g].master.copy_(trained[g]);
   s_.engine->refresh_weights();

@@ -9,6 +9,11 @@
 
 namespace trireme::train {
 
+/// Writes the log-probabilities of the tokens of all answers that count, under the engine's weights as they are now,
+/// into `to` of each. Every rank must call.
+/// Cost      a forward pass over them
+void score_answers(Session& session, std::vector<RolloutGroup>& groups, std::vector<double> RolloutAnswer::* to);
+
 class FrozenReference {
  public:
   /// Takes the engine's weights as they are now as the reference. Adapters that start as nothing need no copy: the
@@ -26,8 +31,6 @@ class FrozenReference {
   int64_t bytes() const;
 
  private:
-  void exchange();
-
   Session& s_;
   std::vector<at::Tensor> weights_;  ///< this rank's slices of what is trained, by group
 };

@@ -22,6 +22,7 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/answers.h"
 #include "trireme/train/frozen_reference.h"
+#include "trireme/train/measures.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/without_dropout.h"
@@ -78,6 +79,7 @@ class Grpo : public Task {
         questions_(read_prompt_set(s_.settings, file_of(g_.prompts), *tokenizer_)),
         writer_(s_, *tokenizer_, rewards_),
         schedule_(lr_schedule(s_.settings, Grpo::num_steps())) {
+    memory_ = memory_by_phase(s_.engine->plan());
     if (g_.val_prompts) held_out_ = read_prompt_set(s_.settings, *g_.val_prompts, *tokenizer_);
     if (g_.beta > 0) reference_.emplace(s_).load();
   }
@@ -151,6 +153,7 @@ class Grpo : public Task {
     const std::vector<std::string> names = measure_names();
     for (size_t i = 0; i < std::min(names.size(), rollout_.measures.size()); ++i)
       event.measures.push_back({names[i], rollout_.measures[i]});
+    event.measures.insert(event.measures.end(), memory_.begin(), memory_.end());
     if (evaluated) event.measures.insert(event.measures.end(), held_out_measures_.begin(), held_out_measures_.end());
   }
 
@@ -257,6 +260,7 @@ class Grpo : public Task {
       base::warn("step {}: {} of {} have no reward and are left out; {}", step, tally.failed,
                  base::plural(static_cast<int64_t>(tally.groups), "group"), failure);
     if (refills) set_advantages(g_, rollout.groups);  // the batch's deviation is that of what is left
+    if (!g_.use_rollout_logps) score_answers(s_, rollout.groups, &RolloutAnswer::logprobs);
     if (reference_) reference_->score(rollout.groups);
     const double mean = tally.mean_reward(), seconds = watch.seconds();
     const auto each = [](double sum, double count) { return count > 0 ? sum / count : 0; };
@@ -301,7 +305,7 @@ class Grpo : public Task {
   std::string saved_;  ///< the rollout as a checkpoint has it; "": not needed yet
   std::optional<AnswerRows> rows_;
   int64_t tokens_ = 0, prompts_read_ = 0;
-  std::vector<base::Measured> held_out_measures_;
+  std::vector<base::Measured> held_out_measures_, memory_;
 };
 
 void refuse_for_rewards(const ParsedSettings& parsed) {
@@ -318,8 +322,10 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
   if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
   if (s.objective != model::ObjectiveSettings{})
     refuse("objective.*", "it is added to cross-entropy, and grpo.* says what is learned");
-  if (s.mesh.cp.value_or(1) > 1)
-    throw UsageError("mesh.cp divides sequences, and answers are not written so; take mesh.tp, mesh.pp or more copies");
+  if (s.mesh.cp.value_or(1) > 1 && s.mesh.context == model::Context::ring && parsed.given("mesh.context"))
+    throw UsageError(
+        "mesh.context ring lets a token see the whole row, and answers lie side by side in rows; take mesh.context "
+        "ulysses");
   if (s.accelerator == engine::Accelerator::cuda)
     throw UsageError("learning from rewards computes on processors only; set accelerator cpu");
 }
@@ -334,12 +340,14 @@ void complete_grpo(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::rewards || s.model.name.empty()) return;
   refuse_for_rewards(parsed);
+  const int64_t cp = s.mesh.cp.value_or(1);
+  if (cp > 1) s.mesh.context = model::Context::ulysses;
   leave_out_dropout(parsed, "makes the model that learns another one than the model that answers");
   const int64_t longest = model::config_of(s.model).longest_sequence(), places = most_places(s.grpo);
   const auto in_steps = [](int64_t tokens, int64_t step) { return (tokens + step - 1) / step * step; };
   if (!s.train.max_seq_length)
     s.train.max_seq_length =
-        std::min(longest, places <= kDocumentStep ? in_steps(places, 2)
+        std::min(longest, places <= kDocumentStep ? in_steps(places, std::lcm(2, cp))
                                                   : std::max(kAnswerRowTokens, in_steps(places, kDocumentStep)));
   if (places > *s.train.max_seq_length)
     throw UsageError(fmt::format(

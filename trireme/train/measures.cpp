@@ -52,6 +52,19 @@ std::vector<base::Measured> measures_of(const model::Model& model, double loss, 
   return named;
 }
 
+std::vector<base::Measured> memory_by_phase(const plan::StepPlan& plan) {
+  const std::vector<plan::MemoryRow> phases = plan::memory_report(plan).phases;
+  std::vector<base::Measured> named;
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const schedule::List list = schedule::kLists[i].list;
+    const char* name = list == schedule::List::train      ? "memory/training_bytes"
+                       : list == schedule::List::evaluate ? "memory/logprobs_bytes"
+                                                          : "memory/sampling_bytes";
+    named.push_back({name, double(phases[i].bytes)});
+  }
+  return named;
+}
+
 void add_measures(base::StepEvent& event, const model::Model& model, std::span<const double> measures,
                   std::span<const double> held_out) {
   for (base::Measured& measured : measures_of(model, event.loss, measures))

@@ -8,6 +8,7 @@
 
 #include "trireme/base/progress.h"
 #include "trireme/model/model.h"
+#include "trireme/plan/step_plan.h"
 
 namespace trireme::train {
 
@@ -20,6 +21,10 @@ std::vector<base::Measured> measures_of(const model::ModelConfig& config, double
 /// The same for a run's model, whose objective may have measures: model::pair_measures(), as means over pairs.
 std::vector<base::Measured> measures_of(const model::Model& model, double loss, std::span<const double> measures,
                                         const std::string& prefix = "");
+
+/// What the phases of a run that also samples need of the planned memory at most, as trireme explain memory prints it:
+/// memory/training_bytes, memory/logprobs_bytes, memory/sampling_bytes. Nothing for other runs.
+std::vector<base::Measured> memory_by_phase(const plan::StepPlan& plan);
 
 /// Puts them into `event`: `measures` of the step's loss, and those of the held-out loss, if there is one, behind
 /// "val_".

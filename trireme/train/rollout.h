@@ -17,7 +17,7 @@ inline constexpr double kLeftOut = std::numeric_limits<double>::quiet_NaN();
 
 struct RolloutAnswer {
   std::vector<int64_t> tokens;      ///< without the prompt; a stop token is the last one
-  std::vector<double> logprobs;     ///< of each, when it was drawn, at the temperature of sampling
+  std::vector<double> logprobs;     ///< of each, when it was drawn, at the temperature of sampling; or computed anew
   std::vector<double> reference;    ///< and under the reference; empty without one
   bool is_truncated = false;        ///< the limit of tokens ended it
   std::vector<double> parts;        ///< of the reward, by reward function; or kLeftOut

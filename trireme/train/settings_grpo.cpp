@@ -58,6 +58,9 @@ void check(const GrpoSettings& s, config::Problems& problems) {
   if (s.epsilon_c && *s.epsilon_c <= 1 + s.epsilon_high.value_or(s.epsilon))
     problems.add(fmt::format("grpo.epsilon_c {:g} lies within the bounds of the ratio", *s.epsilon_c), {},
                  "it bounds ratios above 1 + grpo.epsilon_high; give for instance 3");
+  if (s.use_bias_correction_kl && s.beta > 0 && s.loss_algo == model::RatioOf::sequence)
+    problems.add("grpo.use_bias_correction_kl multiplies each token's distance by the token's own ratio", {},
+                 "set it to false, or take grpo.loss_algo grpo");
   if (s.overlong_buffer && *s.overlong_buffer > s.max_completion_length)
     problems.add(fmt::format("grpo.overlong_buffer {} is longer than an answer", *s.overlong_buffer), {},
                  "it is the last part of grpo.max_completion_length, for instance a fifth");
@@ -88,6 +91,11 @@ config::Section section(GrpoSettings& s) {
            {"grpo.kl_loss_mode", &s.kl_loss_mode,
             "the distance: log p - log p of the reference (kl), half its square (mse_kl), or an estimate that is never "
             "negative (low_var_kl, TRL's)"},
+           {"grpo.use_bias_correction_kl", &s.use_bias_correction_kl,
+            "the distance counts times the ratio of probabilities, so that its gradient has no bias (TRL's default)"},
+           {"grpo.use_rollout_logps", &s.use_rollout_logps,
+            "old log-probabilities are those of sampling; false: a pass over the answers computes them as training "
+            "does"},
            {"grpo.epsilon", &s.epsilon, "a token's probability counts up to this share below the sampled one",
             Rules{.above = 0, .below = 1}},
            {"grpo.epsilon_high", &s.epsilon_high, "and up to this share above it",

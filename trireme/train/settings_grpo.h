@@ -51,6 +51,8 @@ struct GrpoSettings {
   std::optional<int64_t> mini_batch_size;  ///< absent: batch_size
   double beta = 0.04;
   model::KlLoss kl_loss_mode = model::KlLoss::kl;
+  bool use_bias_correction_kl = false;
+  bool use_rollout_logps = true;  ///< old log-probabilities are those of sampling
   double epsilon = 0.2;
   std::optional<double> epsilon_high;  ///< absent: epsilon
   std::optional<double> epsilon_c;

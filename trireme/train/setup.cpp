@@ -130,6 +130,7 @@ model::PolicyOptions policy_options(const GrpoSettings& s) {
           .ratio = s.loss_algo,
           .beta = s.beta,
           .kl = s.kl_loss_mode,
+          .ratio_of_kl = s.use_bias_correction_kl,
           .temperature = s.temperature};
 }
 

@@ -38,6 +38,7 @@ struct LaunchOptions {
   std::vector<std::string> arguments = {};  ///< without the program's name
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< added to the launcher's own
   std::filesystem::path out_dir = {};  ///< logs go to <out_dir>/logs/rank<N>.log; empty: no logs, all ranks are shown
+  std::string log_link = {};  ///< a link in out_dir to the log of rank 0; empty: none
   int threads_per_rank = 0;  ///< OMP_NUM_THREADS and MKL_NUM_THREADS; 0: the user's, else cores / ranks
   bool pin = true;  ///< whole cores for each rank; not done when ranks exceed cores
   std::chrono::milliseconds grace = std::chrono::seconds(3);  ///< after a failure: from SIGTERM to SIGKILL

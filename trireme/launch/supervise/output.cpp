@@ -74,6 +74,21 @@ int RankLog::write(std::string_view text) {
   return 0;
 }
 
+void link_to_log(const std::filesystem::path& link, const std::filesystem::path& log) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status there = fs::symlink_status(link, error);
+  if (fs::exists(there) && !fs::is_symlink(there))
+    throw UsageError(fmt::format(
+        "launch.log_link cannot replace {}, which is no link; give another name, or choose another --out_dir",
+        link.string()));
+  fs::remove(link, error);
+  fs::create_symlink(log.lexically_relative(link.parent_path()), link, error);
+  if (error)
+    throw UsageError(fmt::format("cannot make {} lead to the log of rank 0: {}; leave launch.log_link out",
+                                 link.string(), error.message()));
+}
+
 std::string RankStream::read() {
   char buffer[1 << 16];
   ssize_t got = -1;

@@ -48,6 +48,10 @@ class RankLog {
   base::FileDescriptor file_;
 };
 
+/// Makes `link` lead to `log`, which lies below the same folder. A link that is there already is replaced.
+/// Errors    UsageError if a file has the name, or links cannot be made
+void link_to_log(const std::filesystem::path& link, const std::filesystem::path& log);
+
 /// One pipe from a rank. Its text is shown as it is, or line by line with a prefix, or not at all.
 struct RankStream {
   base::FileDescriptor fd;      ///< read end, non-blocking; empty at the end of the pipe

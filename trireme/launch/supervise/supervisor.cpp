@@ -52,6 +52,8 @@ Supervisor::Supervisor(const LaunchOptions& options, int restart_count)
     if (!options.out_dir.empty())
       log = RankLog(options.out_dir / "logs" / fmt::format("rank{}.log", first_rank() + rank));
   }
+  if (first_rank() == 0 && !options.log_link.empty())
+    link_to_log(options.out_dir / options.log_link, ranks_.front().log.path());
 }
 
 Supervisor::~Supervisor() {

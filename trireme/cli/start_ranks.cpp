@@ -1,0 +1,62 @@
+#include "trireme/cli/start_ranks.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "trireme/checkpoint/good.h"
+#include "trireme/launch/machines/meeting_file.h"
+#include "trireme/launch/machines/nodes.h"
+#include "trireme/launch/supervise/launch.h"
+#include "trireme/train/resume_settings.h"
+
+namespace trireme::cli {
+namespace {
+
+std::vector<std::string> words_of_ranks(const RankStart& start) {
+  std::istringstream words(start.job.subcommand);
+  std::vector<std::string> all{std::istream_iterator<std::string>(words), {}};
+  all.insert(all.end(), start.arguments.begin(), start.arguments.end());
+  // The default of another system may hold the time (dialects/hydra_rules.cpp), and ranks would read another one.
+  const config::Source& out_dir = start.parsed.provenance.at("out_dir");
+  if (out_dir.kind == config::Source::Kind::file && out_dir.text.empty())
+    all.insert(all.end(), {"--out_dir", start.parsed.settings.out_dir});
+  return all;
+}
+
+}  // namespace
+
+int start_ranks(const RankStart& start, launch::RankEnvironment& environment) {
+  const Job& job = start.job;
+  const Settings& settings = start.parsed.settings;
+  launch::LaunchOptions options;
+  options.planned_bytes = start.planned_bytes;
+  options.tells_begin = job.saves_when_stopped;
+  options.oversubscribe = settings.launch.oversubscribe;
+  std::optional<launch::MeetingFile> meeting;
+  options.num_ranks = static_cast<int>(settings.devices.value_or(1));
+  if (start.elastic)
+    options.rendezvous = launch::make_rendezvous(*start.elastic, settings, false, meeting);
+  else
+    options.nodes = launch::choose_nodes(settings, environment, meeting);
+  options.arguments = words_of_ranks(start);
+  options.out_dir = settings.out_dir;
+  if (job.owns_out_dir) options.log_link = settings.launch.log_link.value_or("");
+  options.lock_fd = start.lock_fd;
+  options.threads_per_rank = static_cast<int>(settings.launch.threads_per_rank.value_or(0));
+  options.pin = settings.launch.pin;
+  options.answer_code = job.answer_code;
+  options.max_restarts = static_cast<int>(settings.launch.max_restarts);
+  if (const auto& shown = settings.launch.log_ranks) options.log_ranks.assign(shown->begin(), shown->end());
+  options.failure_hint = [&]() -> std::string {
+    const auto newest = checkpoint::find_latest(settings.out_dir);
+    if (!newest || !job.owns_out_dir) return "";
+    return fmt::format("newest good checkpoint: {}; continue with: {}", newest->string(),
+                       train::how_to_go_on(settings));
+  };
+  return launch::launch_ranks(options);
+}
+
+}  // namespace trireme::cli
