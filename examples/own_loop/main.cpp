@@ -1,9 +1,11 @@
-// An own training loop: own data (points on two spirals), own loss, own learning-rate rule; Trireme shards and steps.
+// An own training loop: own data (points on two spirals), own loss, own learning-rate rule; Trireme shards, steps and
+// says what takes the time.
 //
 //     cmake -S examples/own_loop -B build/own_loop -DCMAKE_PREFIX_PATH=$HOME/trireme   (see own_model)
 //     cmake --build build/own_loop && build/own_loop/own_loop
 //
-// prints the loss every 100 steps, and last: 2 ranks put at least 95 % of the points on their spiral
+// prints what ten steps take, the loss every 100 steps, and last: 2 ranks put at least 95 % of the points on their
+// spiral
 #include <torch/nn.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -12,6 +14,7 @@
 #include <thread>
 
 #include "trireme/engine/trainer.h"
+#include "trireme/observe/profile.h"
 
 namespace nn = torch::nn;
 constexpr int kRanks = 2, kSteps = 600;
@@ -35,12 +38,17 @@ void rank(int rank, c10::intrusive_ptr<c10d::Store> store) {
                            {.ranks = {.backend = "threads", .rank = rank, .size = kRanks, .store = store},
                             .accumulate = 2,
                             .max_norm = 1.0});
+  trireme::observe::Profile profile(trainer.model(), trainer.engine(), {.run = {.samples_per_step = 64 * 2 * kRanks}});
   for (int step = 0; step < kSteps; ++step) {
+    profile.begin_step(step + 1);
     for (int i = 0; i < trainer.micro_batches(); ++i) {
+      const trireme::base::Metered data(trireme::base::Activity::data);
       const auto [points, arm] = spirals((step * trainer.micro_batches() + i) * kRanks + rank);
       trainer.backward(points, arm);
     }
     const double mean = trainer.step(1e-2 * (1 - double(step) / kSteps)).loss;
+    profile.end_step();
+    if (profile.is_complete()) std::fputs(profile.report().c_str(), stdout);
     if (rank == 0 && step % 100 == 0) std::printf("step %3d: loss %.3f\n", step, mean);
   }
   trainer.store();  // the modules have their weights again: plain LibTorch

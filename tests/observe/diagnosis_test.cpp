@@ -225,6 +225,21 @@ TEST(Diagnosis, ReportsAddUp) {
   // Two ranks at 3.6 an hour cost 0.002 a second.
   EXPECT_NEAR(j.at("cost_per_million_tokens").get<double>(), 0.002 * 0.15 / 4096 * 1e6, 1e-12);
   EXPECT_NEAR(j.at("cost_per_sample").get<double>(), 0.002 * 0.15 / 8, 1e-15);
+  EXPECT_NEAR(j.at("samples_per_second").get<double>(), 8 / 0.15, 1e-9);
+}
+
+TEST(Diagnosis, EfficiencyByTheTextbooksNames) {
+  Job run;
+  run.facts.bytes_left = 3 << 20;
+  for (RankWindow& r : run.ranks) r.forward = 0.3, r.backward = 0.6, r.resident_bytes = 1 << 20;
+  run.ranks[1].forward = 0.5;
+  const auto named = nlohmann::json::parse(profile_json(run.facts, run.ranks)).at("efficiency");
+  EXPECT_DOUBLE_EQ(named.at("utilization"), 0.95);
+  EXPECT_DOUBLE_EQ(named.at("memory_utilization"), 0.25);
+  EXPECT_DOUBLE_EQ(named.at("time_in_data_loading"), 0.01);
+  EXPECT_DOUBLE_EQ(named.at("time_in_forward"), 0.4);
+  EXPECT_DOUBLE_EQ(named.at("time_in_backward"), 0.6);
+  EXPECT_DOUBLE_EQ(named.at("time_in_communication"), 0.02);
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 bottlenecks.py TRIREME
 """
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 
+import namespaces
 import ring
 
 SLOW = os.environ.get("TRIREME_SLOW") == "1"
@@ -41,19 +41,56 @@ def helps(before, after, phase):
     ring.check(still <= 0.5 * lost, f"{phase}: the advice wins at least half of what was lost", f"{still:.4f} of {lost:.4f} s a step")
 
 
+def lost(report, cause):
+    """Seconds a token that a cause takes; 0 if it is not found any more."""
+    return sum(f["share"] for f in report["findings"] if f["cause"] == cause) / report["tokens_per_second"]
+
+
+def advice_helps(r, before, out, cause, **settings):
+    """With the advice followed, at least half of what the cause took is won: of its own time, and of the time of a token."""
+    after = profiled(r, out, **settings)
+    won = 1 / before["tokens_per_second"] - 1 / after["tokens_per_second"]
+    ring.check(lost(after, cause) <= 0.5 * lost(before, cause), f"{cause}: the advice wins at least half of what was lost",
+               f"{before['findings']}\n{after['findings']}")
+    print(f"        {1e6 * lost(before, cause):.1f} us a token were lost, {1e6 * won:.1f} are won")
+
+
 def is_complete(r):
     report = profiled(r, "plain", devices=2)
     ring.check(report["steps"] == 8 and report["first_step"] == 4, "eight steps are measured, from the fourth on", json.dumps(report))
     ring.check([row["rank"] for row in report["ranks"]] == [0, 1], "every rank is measured", json.dumps(report["ranks"]))
     trace = json.loads((r.folder / "plain/profile.trace.json").read_text())
-    events = trace["traceEvents"] if isinstance(trace, dict) else trace
-    ring.check({event["pid"] for event in events if event.get("ph") == "X"} == {0, 1}, "the trace has both ranks")
+    is_a_trace(trace["traceEvents"] if isinstance(trace, dict) else trace, report)
     short = r.run(r.command("short", model=MODEL, **(GOOD | {"train__max_steps": 3})))
     ring.check(short.code == 0 and "too few steps to measure" in short.out, "a run of three steps says that they warm up", str(short))
     cut = profiled(r, "cut", train__max_steps=6)
     ring.check(cut["steps"] == 3, "a window that the run cuts short is reported at the end", json.dumps(cut))
     refused = r.run([r.program, "bench", "train", "llama-5m", "--profile"])
     ring.check(refused.code == 2 and "bench times its steps anyway" in refused.text, "bench refuses it", str(refused))
+
+
+def is_a_trace(events, report):
+    """As the Trace Event Format wants it, which Perfetto reads: complete events with numbers, and names of rows."""
+    spans = [event for event in events if event["ph"] == "X"]
+    ring.check({event["pid"] for event in spans} == {0, 1}, "the trace has both ranks")
+    for event in spans:
+        ring.require(isinstance(event["name"], str) and isinstance(event["tid"], int) and event["ts"] >= 0 and event["dur"] >= 0, "an event is complete", str(event))
+    named = {(event["name"], event["pid"]) for event in events if event["ph"] == "M"}
+    ring.check({("process_name", 0), ("process_name", 1)} <= named and {event["ph"] for event in events} <= {"X", "M", "s", "f"}, "its rows have names", str(named))
+    for rank in (0, 1):
+        end = max(event["ts"] + event["dur"] for event in spans if event["pid"] == rank)
+        ring.check(end / 1e6 < 10 * report["step_seconds"], f"rank {rank}'s row is a step long", f"{end} us of {report['step_seconds']} s")
+
+
+def memory_is_the_kernels(r):
+    """What the report says is resident, and what /proc says right after it."""
+    process = r.start(r.command("memory", model=MODEL, **(GOOD | {"devices": 2, "train__max_steps": 100000})))
+    ring.wait_for(lambda: (r.folder / "memory/profile.json").exists(), "a report", timeout=200)
+    for row, pid in zip(json.loads((r.folder / "memory/profile.json").read_text())["ranks"], r.ranks(2)):
+        [kib] = [int(line.split()[1]) for line in open(f"/proc/{pid}/smaps_rollup") if line.startswith("Rss:")]
+        ring.check(abs(row["resident_bytes"] - 1024 * kib) <= 0.02 * 1024 * kib, f"rank {row['rank']}: resident memory is the kernel's", f"{row} {kib} KiB")
+    process.terminate()
+    r.finish(process)
 
 
 def saves(r):
@@ -65,59 +102,74 @@ def saves(r):
 def evaluation(r):
     before = profiled(r, "evaluation", eval__interval=1, eval__max_iters=16)
     names_first(before, "evaluation", "evaluation")
-    helps(before, profiled(r, "less-evaluation", eval__interval=10, eval__max_iters=16), "evaluation")
+    advice_helps(r, before, "less-evaluation", "evaluation", eval__interval=10, eval__max_iters=16)
 
 
 def recomputation(r):
-    names_first(profiled(r, "recompute", recompute="full"), "recompute", "recompute")
+    before = profiled(r, "recompute", recompute="full")
+    names_first(before, "recompute", "recompute")
+    advice_helps(r, before, "kept", "recompute", recompute="none")
 
 
 def few_tokens(r):
-    names_first(profiled(r, "few", train__max_seq_length=32, train__micro_batch_size=1, train__global_batch_size=2, devices=2), "small micro-batch", "few tokens")
+    before = profiled(r, "few", train__max_seq_length=32, train__micro_batch_size=1, train__global_batch_size=2, devices=2)
+    names_first(before, "small micro-batch", "few")
+    advice_helps(r, before, "more", "small micro-batch", train__max_seq_length=32, train__micro_batch_size=8, train__global_batch_size=16, devices=2)
 
 
 def unequal_stages(r):
     report = profiled(r, "stages", devices=2, mesh__pp=2, train__global_batch_size=32, pipeline__split="[5, 1]")
     names_first(report, "stages", "stages")
+    advice_helps(r, report, "equal-stages", "stages", devices=2, mesh__pp=2, train__global_batch_size=32, pipeline__split="[3, 3]")
 
 
 def too_many_threads(r):
     if os.cpu_count() > 4:
         return
-    names_first(profiled(r, "threads", devices=2, launch__threads_per_rank=2 * os.cpu_count(), launch__oversubscribe="true"), "threads", "threads")
-
-
-@contextlib.contextmanager
-def busy_core():
-    """Two busy loops on the core of the last rank."""
-    core = max(os.sched_getaffinity(0))
-    loops = [subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+    before = profiled(r, "threads", devices=2, launch__threads_per_rank=2 * os.cpu_count(), launch__oversubscribe="true")
+    names_first(before, "threads", "threads")
+    advice_helps(r, before, "fewer-threads", "threads", devices=2, launch__threads_per_rank=1)
 
 
 def neighbour(r):
     """The last rank computes longer, and the other waits."""
-    with busy_core():
+    with ring.busy_core():
         report = profiled(r, "neighbour", devices=2)
     finding = names_first(report, "slow rank", "neighbour")
     ring.check("another program" in finding["advice"], "neighbour: the advice names another program", json.dumps(report, indent=1))
+    advice_helps(r, report, "alone", "slow rank", devices=2)
 
 
-def is_named_while_it_runs(r):
-    """A rank beside two busy loops is named after 20 steps, once; without them none is."""
-    with busy_core():
-        crowded = r.run(r.command("crowded", model=MODEL, **(GOOD | {"devices": 2, "train__max_steps": 45, "profile": "false"})))
-    ring.check(crowded.code == 0 and crowded.out.count("slow     rank 1 computed") == 1, "a slow rank is named once", str(crowded))
+def slow_link(r):
+    """Two hosts on a cable of 20 Mbit/s."""
+    if why := namespaces.why_not():
+        return print(f"left out: a slow link ({why})")
+    addresses, port = ["10.77.34.1", "10.77.34.2"], 29734
+    with namespaces.namespaces(2) as names, namespaces.cable(names, addresses) as ends:
+        for name, end in zip(names, ends):
+            namespaces.slow_down(name, end, "20mbit")
+
+        def together(out, **settings):
+            jobs = []
+            for node, name in enumerate(names):
+                command = r.command(out, model=MODEL, **(GOOD | {"num_nodes": 2, "launch__node_rank": node, "launch__master_addr": addresses[0],
+                                                                 "launch__master_port": port, "devices": 1} | settings))
+                jobs.append(subprocess.Popen(["ip", "netns", "exec", name, *command], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                                             cwd=r.folder, env=ring.environment(TRIREME_HOST_ID=name)))
+            ring.require(namespaces.wait_for_all(jobs, 200) == [0, 0], f"{out} runs on two hosts")
+            return json.loads((r.folder / out / "profile.json").read_text())
+
+        before = together("link")
+        names_first(before, "communication", "link")
+        after = together("larger-steps", train__global_batch_size=64)
+    ring.check(lost(after, "communication") <= 0.5 * lost(before, "communication"), "communication: the advice wins at least half of what was lost",
+               f"{before['findings']}\n{after['findings']}")
 
 
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("times")
     is_complete(r)
+    memory_is_the_kernels(r)
     saves(r)
     if SLOW:  # the others need a machine that does nothing else
         evaluation(r)
@@ -126,4 +178,4 @@ with ring.Ring(sys.argv[1]) as r:
         unequal_stages(r)
         too_many_threads(r)
         neighbour(r)
-        is_named_while_it_runs(r)
+        slow_link(r)

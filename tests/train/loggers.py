@@ -22,7 +22,7 @@ def numbers(row):
 
 
 def table(run):
-    with open(run / "metrics.csv", newline="") as file:
+    with open(run / "logs/csv/version_0/metrics.csv", newline="") as file:
         return [{key: float(value) for key, value in row.items() if value != ""} for row in csv.DictReader(file)]
 
 
@@ -43,10 +43,14 @@ def in_csv(r):
 
 def by_a_program(r):
     program = r.folder / "log.py"
-    program.write_text("import sys\nopen(sys.argv[1], 'w').write(sys.stdin.read())\n")
+    program.write_text("import os, sys\nopen(sys.argv[1], 'w').write(sys.stdin.read())\n"
+                       "open(sys.argv[1] + '.run', 'w').write(os.environ['RUN_NAME'] + ' ' + os.environ['RUN_FOLDER'])\n")
     words = json.dumps([sys.executable, str(program), str(r.folder / "seen")])
     run = r.train("program", train__logger_command=words, **SETTINGS)
     ring.check((r.folder / "seen").read_text() == (run / "metrics.jsonl").read_text(), "the program reads metrics.jsonl, to its last line")
+    ring.check((r.folder / "seen.run").read_text() == f"pretrain-llama-5m {run}", "it knows the run's name, as LitGPT has it, and its folder", (r.folder / "seen.run").read_text())
+    r.train("named", train__logger_command=words, train__run_name="anneal-3", **SETTINGS)
+    ring.check((r.folder / "seen.run").read_text() == f"anneal-3 {r.folder / 'named'}", "or the name that the user gave it")
     program.write_text("import sys\nsys.stdin.readline()\nsys.exit(3)\n")
     ended = r.run(r.command("ended", train__logger_command=words, **SETTINGS))
     ring.check(ended.code == 0 and ended.text.count("ended with exit code 3; the run goes on without it") == 1, "a program that ends is told of once", str(ended))
@@ -54,6 +58,7 @@ def by_a_program(r):
     start = time.monotonic()
     sleeps = r.run(r.command("sleeps", train__logger_command=words, **SETTINGS))
     ring.check(sleeps.code == 0 and 9 < time.monotonic() - start < 60, "a program that does not end is ended after ten seconds", str(sleeps))
+    ring.check(sleeps.text.count("did not end within 10 s of the run and is ended") == 1, "and the run says so", str(sleeps))
     ring.check(not [pid for pid in r.processes()], "no process remains")
     missing = r.run(r.command("missing", train__logger_command='["no-such-program"]'))
     ring.check(missing.code == 2 and "there is no program no-such-program" in missing.text, "a program that is not there is refused", str(missing))

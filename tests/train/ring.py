@@ -203,6 +203,19 @@ class Ring:
         require(not left, f"{what}: no process and no .tmp- folder is left", str(left))
 
 
+@contextlib.contextmanager
+def busy_core(loops=2):
+    """Busy loops on the core of the last rank."""
+    core = max(os.sched_getaffinity(0))
+    processes = [subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def wait_for(condition, what, timeout=60, interval=0.01, detail=lambda: ""):
     """detail(): what is printed if it never holds."""
     deadline = time.monotonic() + timeout

@@ -10,9 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 
 #include "trireme/base/error.h"
 
@@ -22,6 +24,7 @@ namespace {
 struct Becoming {
   const char* file;
   char** arguments;
+  char** environment;
   int input, output;  ///< output -1: this process's
   rlim_t memory;
   pid_t parent;
@@ -44,7 +47,7 @@ struct Becoming {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  execv(b.file, b.arguments);
+  execve(b.file, b.arguments, b.environment);
   _exit(kExitCode);
 }
 
@@ -64,11 +67,20 @@ ChildProcess::ChildProcess(const Options& options) {
     output_ = FileDescriptor(output[0]);
     fcntl(output_.get(), F_SETFL, O_NONBLOCK);
   }
-  std::vector<char*> arguments;
+  std::vector<char*> arguments, environment;
   for (const std::string& word : options.words) arguments.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& variable : options.variables) environment.push_back(const_cast<char*>(variable.c_str()));
+  const auto is_replaced = [&](std::string_view inherited) {
+    const std::string_view name = inherited.substr(0, inherited.find('=') + 1);
+    return std::ranges::any_of(options.variables, [&](const std::string& own) { return own.starts_with(name); });
+  };
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+    if (!is_replaced(*variable)) environment.push_back(*variable);
   arguments.push_back(nullptr);
+  environment.push_back(nullptr);
   const Becoming becoming{.file = options.file.c_str(),
                           .arguments = arguments.data(),
+                          .environment = environment.data(),
                           .input = its_input.get(),
                           .output = its_output.get(),
                           .memory = static_cast<rlim_t>(options.memory_limit),

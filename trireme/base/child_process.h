@@ -18,6 +18,7 @@ class ChildProcess {
   struct Options {
     std::string file;  ///< path of the program
     std::vector<std::string> words;  ///< its arguments, the first one its name
+    std::vector<std::string> variables = {};  ///< of its environment beside this process's: "NAME=value"
     int64_t memory_limit = 0;  ///< bytes of its address space; 0: none
     bool is_read = false;  ///< output() is its standard output; otherwise it writes to this process's
   };

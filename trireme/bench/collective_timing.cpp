@@ -6,7 +6,7 @@
 
 #include "trireme/base/stopwatch.h"
 #include "trireme/machine/limits.h"
-#include "trireme/train/core_time.h"
+#include "trireme/observe/core_time.h"
 
 namespace trireme::bench {
 namespace {
@@ -40,7 +40,7 @@ std::vector<double> time_together(comm::Communicator& comm, const std::function<
 }
 
 double copy_together(comm::Communicator& comm, int64_t bytes) {
-  const double time = train::core_time(comm, 1);
+  const double time = observe::core_time(comm, 1);
   comm.barrier()->wait();
   const double own = time * machine::measure_copy(1, bytes).best();
   const at::Tensor mine = at::full({1}, own, at::kDouble), sum = at::empty({1}, at::kDouble);

@@ -25,6 +25,7 @@
 #include "trireme/machine/nvml.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
+#include "trireme/observe/timeline.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/settings/derived.h"
 #include "trireme/train/foresight.h"
@@ -74,7 +75,7 @@ constexpr size_t kHiddenRow = 4;
 
 using Parts = std::array<double, kRows.size()>;
 
-Parts parts_of(const train::StepTime& time) {
+Parts parts_of(const observe::StepTime& time) {
   using base::Activity;
   const auto spent = [&](Activity a) { return time.causes[static_cast<size_t>(a)]; };
   return {spent(Activity::products),
@@ -150,7 +151,7 @@ Steps run_steps(Session& s, FixedBatches& batches, bool first) {
     if (i == warmup) faults_before = observe::page_faults().minor;
     if (i == warmup && s.settings.bench.operations) timer.emplace(s.device.is_cuda()).start();
     steps.losses.push_back(train::take_step(s, batches, i + 1).loss);
-    const train::StepTime& time = s.last_step;
+    const observe::StepTime& time = s.last_step;
     if (first && i == 0) {
       s.phases.end("first step");
       say(s, s.phases.text());
@@ -271,7 +272,7 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   const Steps steps = run_steps(*s, batches, true);
   if (settings.profile.schedule) {
     train::take_step(*s, batches, settings.bench.warmup + settings.bench.steps + 1, {.begins_together = true});
-    train::write_timeline(*s, *settings.profile.schedule);
+    observe::write_timeline(s->model, *s->engine, *settings.profile.schedule);
   }
   Figures f{};
   // On a GPU the host runs ahead and cannot see where time goes, so run again and wait for each action.

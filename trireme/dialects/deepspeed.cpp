@@ -129,7 +129,7 @@ std::vector<Row> other_rows() {
       {.key = "comms_logger.*", .ignored = "trireme explain mesh says what ranks send; profile.schedule measures it"},
       {.key = "tensorboard.enabled", .takes = flag, .becomes = "train.loggers: tensorboard", .by = loggers},
       {.key = "csv_monitor.enabled", .takes = flag, .becomes = "train.loggers: csv", .by = loggers},
-      {.key = "tensorboard.*", .ignored = "events lie in out_dir/tensorboard"},
+      {.key = "tensorboard.*", .ignored = "events lie in out_dir/logs/tensorboard"},
       {.key = "wandb.*", .ignored = kMetrics},
       {.key = "csv_monitor.*", .ignored = kMetrics},
       {.key = "comet.*", .ignored = kMetrics},

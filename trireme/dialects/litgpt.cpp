@@ -106,6 +106,7 @@ const Dialect& litgpt() {
                  .takes = text,
                  .becomes = "train.loggers, if it names tensorboard or csv",
                  .by = loggers_named},
+                {.key = "log.run", .takes = text, .setting = "train.run_name"},
                 {.key = "log.*", .ignored = kMetrics},
                 {.key = "access_token", .takes = text, .ignored = kDownload},
                 {.key = "quantize", .takes = text, .setting = "quantize"},

@@ -345,7 +345,7 @@ const Dialect& trl() {
               {.key = "logging_strategy", .takes = text, .ignored = kMetrics},
               {.key = "logging_first_step", .takes = flag, .ignored = kMetrics},
               {.key = "report_to", .becomes = "train.loggers, if it names tensorboard or csv", .by = loggers_named},
-              {.key = "run_name", .takes = text, .ignored = kMetrics},
+              {.key = "run_name", .takes = text, .setting = "train.run_name"},
               {.key = "log_completions", .takes = flag, .ignored = "the best and the worst answer are in the log"},
               {.key = "num_completions_to_print",
                .takes = count,

@@ -81,6 +81,7 @@ class Trainer {
   std::string describe_memory() const;
 
   Engine& engine() { return *engine_; }
+  const model::Model& model() const { return model_; }
 
  private:
   struct MicroBatch {

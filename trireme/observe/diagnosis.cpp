@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/text.h"
+#include "trireme/observe/host_usage.h"
 
 namespace trireme::observe {
 namespace {
@@ -18,7 +19,6 @@ using Windows = std::span<const RankWindow>;
 
 constexpr int64_t kFewTokens = 256;  // of a micro-batch: weights are read for too few rows
 constexpr double kGoodProducts = 0.6;  // share of the peak that products of a good size reach
-constexpr double kFaultSeconds = 1e-4;  // of a page from a disk, where the kernel does not time it
 
 template <class Value>
 double mean(Windows ranks, const Value& value) {
@@ -172,7 +172,7 @@ class Diagnosis {
   void memory() {
     const RankWindow& r = most(ranks_, [](const RankWindow& w) { return w.major_faults; });
     if (r.swapped_bytes <= 0) return;
-    add("swapping", std::max(r.disk, kFaultSeconds * r.major_faults),
+    add("swapping", std::max(r.disk, kSecondsAPage * r.major_faults),
         fmt::format("rank {:.0f} has {} in swap space, and reads it back", r.rank,
                     base::human_bytes(static_cast<int64_t>(r.swapped_bytes))),
         "use less memory: trireme explain memory says what takes it");
@@ -215,7 +215,7 @@ class Diagnosis {
 
   // What a step does once, however few tokens it has, and products whose weights are read for few rows.
   void few_tokens() {
-    if (run_.micro_batch_tokens >= kFewTokens) return;
+    if (run_.micro_batch_tokens <= 0 || run_.micro_batch_tokens >= kFewTokens) return;
     double lost = mean(ranks_, [](const RankWindow& r) { return r.of(Activity::optimizer) + r.of(Activity::other); });
     if (ranks_.size() > 1) lost += typical_communication();
     if (run_.peak_flops > 0)
@@ -256,12 +256,13 @@ std::vector<Phase> phases() {
 }
 
 std::string rates(const RunFacts& run, double step) {
-  std::string text =
-      fmt::format("{} tokens/s, {:.4g} samples/s", base::human_count(int64_t(double(run.tokens_per_step) / step)),
-                  double(run.samples_per_step) / step);
+  std::vector<std::string> known;
+  if (run.tokens_per_step > 0)
+    known.push_back(base::human_count(int64_t(double(run.tokens_per_step) / step)) + " tokens/s");
+  if (run.samples_per_step > 0) known.push_back(fmt::format("{:.4g} samples/s", double(run.samples_per_step) / step));
   if (run.peak_flops > 0)
-    text += fmt::format(", {:.1f} % of the peak", 100 * run.flops_per_step / step / run.peak_flops);
-  return text;
+    known.push_back(fmt::format("{:.1f} % of the peak", 100 * run.flops_per_step / step / run.peak_flops));
+  return known.empty() ? "" : "; " + base::join(known, ", ");
 }
 
 /// Money a step: ranks x price an hour x hours.
@@ -295,9 +296,9 @@ std::vector<Finding> diagnose(const RunFacts& run, std::span<const RankWindow> r
 std::string profile_text(const RunFacts& run, std::span<const RankWindow> ranks, const std::string& units,
                          const std::string& operations) {
   const double step = step_seconds(run, ranks), steps = double(run.steps);
-  std::string out = fmt::format("profile  steps {} to {}: {:.4g} ms a step on {}; {}\n", run.first_step,
-                                run.first_step + run.steps - 1, 1e3 * step, base::plural(std::ssize(ranks), "rank"),
-                                rates(run, step));
+  std::string out =
+      fmt::format("profile  steps {} to {}: {:.4g} ms a step on {}{}\n", run.first_step, run.first_step + run.steps - 1,
+                  1e3 * step, base::plural(std::ssize(ranks), "rank"), rates(run, step));
   const std::vector<Finding> findings = diagnose(run, ranks);
   if (findings.empty()) out += "advice   nothing that a setting would change takes 3 % of a step\n";
   for (const Finding& f : findings)
@@ -315,18 +316,45 @@ std::string profile_text(const RunFacts& run, std::span<const RankWindow> ranks,
   out += fmt::format("{:<9}{:<26}{:>12.3f}{:>6.1f} %\n", "", "all", 1e3 * sum, 100 * sum / step);
   if (const double hidden = mean(ranks, [](const RankWindow& r) { return r.hidden; }) / steps; hidden > 5e-7)
     out += fmt::format("{:<9}{:<26}{:>12.3f}   behind computation\n", "", "communication, hidden", 1e3 * hidden);
+  const auto pass = [&](double RankWindow::* of) {
+    return 1e3 * mean(ranks, [&](const RankWindow& r) { return r.*of; }) / steps;
+  };
+  out += fmt::format("passes   forward {:.4g} ms, backward {:.4g} ms a step\n", pass(&RankWindow::forward),
+                     pass(&RankWindow::backward));
   if (!units.empty()) out += units;
   if (!operations.empty()) out += operations;
   const RankWindow& largest = most(ranks, [](const RankWindow& r) { return r.resident_bytes; });
   out += fmt::format("memory   {} a rank planned; {} resident at most, on rank {:.0f}\n",
                      base::human_bytes(run.planned_bytes), base::human_bytes(int64_t(largest.resident_bytes)),
                      largest.rank);
-  if (run.price > 0)
+  if (run.price > 0 && run.tokens_per_step > 0 && run.samples_per_step > 0)
     out += fmt::format("money    {:.4g} a million tokens, {:.4g} a thousand samples, at {:g} a rank and hour\n",
                        money(run, ranks, step) / double(run.tokens_per_step) * 1e6,
                        money(run, ranks, step) / double(run.samples_per_step) * 1e3, run.price);
   return out;
 }
+
+namespace {
+
+/// By the names of the textbook's TrainingEfficiency; without what is not known.
+nlohmann::ordered_json efficiency(const RunFacts& run, Windows ranks) {
+  const double step = step_seconds(run, ranks);
+  const auto share = [&](const auto& seconds) { return mean(ranks, seconds) / double(run.steps) / step; };
+  const auto in = [&](Activity a) { return share([a](const RankWindow& r) { return r.of(a); }); };
+  nlohmann::ordered_json named;
+  if (!run.on_gpu) {  // there the host sees neither
+    const double resident = most(ranks, [](const RankWindow& r) { return r.resident_bytes; }).resident_bytes;
+    named["utilization"] = share(compute_of);
+    named["memory_utilization"] = resident / (resident + double(run.bytes_left));
+    named["time_in_forward"] = share([](const RankWindow& r) { return r.forward; });
+    named["time_in_backward"] = share([](const RankWindow& r) { return r.backward; });
+  }
+  named["time_in_data_loading"] = in(Activity::data);
+  named["time_in_communication"] = in(Activity::communication);
+  return named;
+}
+
+}  // namespace
 
 std::string profile_json(const RunFacts& run, std::span<const RankWindow> ranks) {
   const double step = step_seconds(run, ranks), steps = double(run.steps);
@@ -346,17 +374,18 @@ std::string profile_json(const RunFacts& run, std::span<const RankWindow> ranks)
   nlohmann::ordered_json all = {{"first_step", run.first_step},
                                 {"steps", run.steps},
                                 {"step_seconds", step},
-                                {"tokens_per_second", double(run.tokens_per_step) / step},
-                                {"samples_per_second", double(run.samples_per_step) / step},
                                 {"findings", findings},
                                 {"phases", by_phase},
                                 {"ranks", by_rank},
-                                {"planned_bytes", run.planned_bytes}};
+                                {"planned_bytes", run.planned_bytes},
+                                {"efficiency", efficiency(run, ranks)}};
   if (run.peak_flops > 0) all["peak_fraction"] = run.flops_per_step / step / run.peak_flops;
-  if (run.price > 0) {
-    all["cost_per_million_tokens"] = money(run, ranks, step) / double(run.tokens_per_step) * 1e6;
-    all["cost_per_sample"] = money(run, ranks, step) / double(run.samples_per_step);
-  }
+  const double cost = money(run, ranks, step), tokens = double(run.tokens_per_step),
+               samples = double(run.samples_per_step);
+  if (tokens > 0) all["tokens_per_second"] = tokens / step;
+  if (samples > 0) all["samples_per_second"] = samples / step;
+  if (cost > 0 && tokens > 0) all["cost_per_million_tokens"] = cost / tokens * 1e6;
+  if (cost > 0 && samples > 0) all["cost_per_sample"] = cost / samples;
   return all.dump(2) + "\n";
 }
 

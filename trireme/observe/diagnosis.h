@@ -19,6 +19,7 @@ struct RankWindow {
   base::ActivitySeconds causes{};  ///< inside steps
   double hidden = 0;  ///< communicators' own threads, beside computation
   double recompute = 0;  ///< in actions that compute again
+  double forward = 0, backward = 0;  ///< in actions of these passes; backward with what it computes again
   double evaluation = 0, saves = 0;
   double lacking = 0;  ///< this thread was to compute, and had no core
   double throttled = 0, disk = 0, stolen = 0;  ///< as HostUsage; stolen: of a core
@@ -38,9 +39,9 @@ struct RankWindow {
 struct RunFacts {
   int64_t steps = 1;  ///< of the window
   int64_t first_step = 1;
-  int64_t tokens_per_step = 0, samples_per_step = 0;
+  int64_t tokens_per_step = 0, samples_per_step = 0;  ///< 0: unknown
   int64_t micro_batches = 1;  ///< of a rank and step
-  int64_t micro_batch_tokens = 0;
+  int64_t micro_batch_tokens = 0;  ///< 0: unknown
   int64_t pipeline_ranks = 1;
   double flops_per_step = 0, product_flops_per_step = 0;  ///< of all ranks
   double peak_flops = 0;  ///< of all ranks
@@ -80,7 +81,8 @@ std::vector<Finding> diagnose(const RunFacts& run, std::span<const RankWindow> r
 std::string profile_text(const RunFacts& run, std::span<const RankWindow> ranks, const std::string& units,
                          const std::string& operations);
 
-/// The same as JSON: findings, phases, ranks, rates, money.
+/// The same as JSON: findings, phases, ranks, rates, money, and the efficiency metrics that textbooks name
+/// (utilization, memory_utilization, time_in_forward, ...: shares of 1, means over ranks).
 std::string profile_json(const RunFacts& run, std::span<const RankWindow> ranks);
 
 }  // namespace trireme::observe

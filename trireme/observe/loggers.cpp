@@ -8,10 +8,12 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <sstream>
 
@@ -45,14 +47,14 @@ std::string csv_line(const MetricsRow& row, const std::vector<std::string>& colu
   return line + "\n";
 }
 
-base::ChildProcess::Options program_of(const std::vector<std::string>& words) {
+base::ChildProcess::Options program_of(const std::vector<std::string>& words, std::vector<std::string> variables = {}) {
   const auto file = base::find_program_file(words.front());
   if (!file)
     throw UsageError(
         fmt::format("train.logger_command: there is no program {} that may be executed; give its path, or a "
                     "name on PATH, as in [python3, log.py]",
                     words.front()));
-  return {.file = file->string(), .words = words};
+  return {.file = file->string(), .words = words, .variables = std::move(variables)};
 }
 
 std::string prometheus_name(const std::string& name) {
@@ -66,6 +68,9 @@ std::string prometheus_name(const std::string& name) {
 void check_program(const std::vector<std::string>& words) { program_of(words); }
 
 CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)), columns_{"step"} {
+  std::error_code failure;
+  std::filesystem::create_directories(path_.parent_path(), failure);
+  if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
   std::string kept;
   if (resumed_step > 0 && std::filesystem::exists(path_)) {
     std::istringstream in(base::read_file(path_));
@@ -98,8 +103,10 @@ void CsvLogger::append(const MetricsRow& row) {
   observe::append(file_, csv_line(row, columns_), path_);
 }
 
-CommandLogger::CommandLogger(const std::vector<std::string>& words, Say say)
-    : words_(words), say_(std::move(say)), child_(program_of(words)) {}
+CommandLogger::CommandLogger(const std::vector<std::string>& words, const Run& run, Say say)
+    : words_(words),
+      say_(std::move(say)),
+      child_(program_of(words, {"RUN_NAME=" + run.name, "RUN_FOLDER=" + run.folder})) {}
 
 CommandLogger::~CommandLogger() {
   const auto last = std::chrono::steady_clock::now() + kLoggersGrace;
@@ -109,6 +116,10 @@ CommandLogger::~CommandLogger() {
     send_waiting();
   }
   child_.end(kLoggersGrace);
+  if (!has_ended_ && WIFSIGNALED(child_.status()) && WTERMSIG(child_.status()) == SIGKILL)
+    say_(fmt::format(
+        "warn     train.logger_command {} did not end within {} s of the run and is ended; it may have lost numbers",
+        fmt::join(words_, " "), kLoggersGrace.count()));
 }
 
 void CommandLogger::append(const MetricsRow& row) {

@@ -41,9 +41,13 @@ void check_program(const std::vector<std::string>& words);
 class CommandLogger final : public Logger {
  public:
   using Say = std::function<void(const std::string& line)>;
+  /// What the program finds in its environment: RUN_NAME and RUN_FOLDER.
+  struct Run {
+    std::string name, folder;
+  };
   /// Errors    as check_program
-  CommandLogger(const std::vector<std::string>& words, Say say);
-  /// Gives the program ten seconds to read the rest and to end.
+  CommandLogger(const std::vector<std::string>& words, const Run& run, Say say);
+  /// Gives the program ten seconds to read the rest and to end. One that is killed then is told of.
   ~CommandLogger() override;
   void append(const MetricsRow& row) override;
 

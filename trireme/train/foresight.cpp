@@ -49,20 +49,20 @@ std::string Foresight::before() const {
                      base::human_count(static_cast<int64_t>(double(s_.tokens_per_step()) / predicted_.step)), parts);
 }
 
-void Foresight::note(const StepTime& step) {
+void Foresight::note(const observe::StepTime& step) {
   if (steps_.size() < kMostSteps) steps_.push_back(step);
 }
 
-std::optional<StepTime> Foresight::median() const {
+std::optional<observe::StepTime> Foresight::median() const {
   if (steps_.size() <= kWarmup) return std::nullopt;
-  std::vector<StepTime> sorted(steps_.begin() + kWarmup, steps_.end());
+  std::vector<observe::StepTime> sorted(steps_.begin() + kWarmup, steps_.end());
   const auto middle = sorted.begin() + std::ssize(sorted) / 2;
-  std::ranges::nth_element(sorted, middle, {}, &StepTime::seconds);
+  std::ranges::nth_element(sorted, middle, {}, &observe::StepTime::seconds);
   return *middle;
 }
 
 std::string Foresight::after() const {
-  const std::optional<StepTime> took = median();
+  const std::optional<observe::StepTime> took = median();
   if (!took) return "predict  too few steps to compare with: the first two warm up";
   std::string out = fmt::format("predict  {:<24}{:>12}{:>12}{:>10}\n", "", "predicted", "took", "");
   const auto row = [&](const char* name, double predicted, double measured) {
@@ -113,7 +113,7 @@ std::map<schedule::ActionKind, double> Foresight::by_kind() const {
 
 std::string Foresight::json() const {
   nlohmann::ordered_json predicted, measured;
-  const std::optional<StepTime> took = median();
+  const std::optional<observe::StepTime> took = median();
   predicted["step"] = predicted_.step;
   if (took) measured["step"] = took->seconds;
   for (const base::ActivityName& c : base::kActivities) {

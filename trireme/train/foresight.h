@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "trireme/costs/step_costs.h"
-#include "trireme/train/step_watch.h"
+#include "trireme/observe/step_time.h"
+#include "trireme/train/session.h"
 
 namespace trireme::train {
 
@@ -22,7 +23,7 @@ class Foresight {
   std::string before() const;
 
   /// Takes in what a step took.
-  void note(const StepTime& step);
+  void note(const observe::StepTime& step);
 
   /// A table of both, by cause and by kind of action, and of memory; before the third step only that there is none.
   std::string after() const;
@@ -33,13 +34,13 @@ class Foresight {
 
  private:
   /// The step with the median time, of the first thousand without the first two; its causes add up to it.
-  std::optional<StepTime> median() const;
+  std::optional<observe::StepTime> median() const;
   /// Predicted seconds of the first rank's own work in all actions of a kind.
   std::map<schedule::ActionKind, double> by_kind() const;
 
   const Session& s_;
   costs::Prediction predicted_;
-  std::vector<StepTime> steps_;
+  std::vector<observe::StepTime> steps_;
 };
 
 /// Errors    UsageError: a run with settings.predict on a machine without a hardware file for its processors or its GPU

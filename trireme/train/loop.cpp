@@ -108,15 +108,14 @@ class Loop {
     if (stopping_.stops()) return;
     const engine::StepResult result =
         take_step(*s_, *task_, step,
-                  {.begins_together = is_drawn || (s_->profile && s_->profile->is_last(step)),
+                  {.begins_together = is_drawn,
                    .give_up = [&] { return must_give_up(watch.seconds()); },
                    .commit = [this](bool gave_up) { return stopping_.commit(gave_up, saver_->busy()); }});
     if (step == first_step_ + 1) s_->phases.end("first step");
     if (saver_->under_way() && !stopping_.any_is_busy()) saver_->advance();
     if (!result.committed)
       return say(fmt::format("step {} is given up: it would not have ended within launch.grace", step));
-    if (is_drawn)
-      write_timeline(*s_, *c_.profile.schedule), say(fmt::format("profile  step {} in {}", step, *c_.profile.schedule));
+    if (is_drawn) say(draw_step(*s_, step));
     judge(step, result);
     state_.step = step;
     state_.tokens += tokens_of_step(*s_, *task_, step);

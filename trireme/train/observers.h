@@ -18,13 +18,13 @@
 #include "trireme/observe/tensorboard.h"
 #include "trireme/settings/parse.h"
 #include "trireme/train/alike.h"
+#include "trireme/train/disturbance_watch.h"
 #include "trireme/train/epoch_loss.h"
 #include "trireme/train/foresight.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/pace.h"
-#include "trireme/train/profile.h"
+#include "trireme/train/run_profile.h"
 #include "trireme/train/session.h"
-#include "trireme/train/slow_rank.h"
 
 namespace trireme::train {
 
@@ -34,9 +34,11 @@ class Observers {
   Observers& operator=(const Observers&) = delete;
   /// Every rank must call. An evaluation_interval of 0: none.
   Observers(Session& s, const Pace& pace, int64_t evaluation_interval, int64_t resumed_step)
-      : on_error_(s.settings.save.on_error), recorder_(s.ranks.meeting.recorder), foresight_(s.foresight), slow_(s) {
-    if (s.settings.profile.measure)
-      s.profile = profile_ = std::make_shared<Profile>(s, pace.peak_flops(), evaluation_interval);
+      : on_error_(s.settings.save.on_error),
+        recorder_(s.ranks.meeting.recorder),
+        foresight_(s.foresight),
+        disturbances_(s) {
+    if (s.settings.profile.measure) s.profile = profile_ = profile_of_run(s, pace.peak_flops(), evaluation_interval);
     const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;
     std::filesystem::create_directories(s.settings.out_dir);
@@ -57,8 +59,10 @@ class Observers {
     }
     if (wants("csv")) loggers_.push_back(std::make_unique<observe::CsvLogger>(out_dir / kCsvFile, resumed_step));
     if (t.logger_command)
-      loggers_.push_back(
-          std::make_unique<observe::CommandLogger>(*t.logger_command, [this](const std::string& line) { say(line); }));
+      loggers_.push_back(std::make_unique<observe::CommandLogger>(
+          *t.logger_command,
+          observe::CommandLogger::Run{run_name(s.settings), std::filesystem::absolute(out_dir).string()},
+          [this](const std::string& line) { say(line); }));
     if (t.prometheus_port)
       loggers_.push_back(
           std::make_unique<observe::PrometheusServer>(t.prometheus_address, static_cast<uint16_t>(*t.prometheus_port)));
@@ -85,12 +89,12 @@ class Observers {
   }
   /// After everything that follows a step. Every rank must call.
   void end_step(int64_t step) {
-    if (profile_) say(profile_->end_step(step));
-    say(slow_.after_step());
+    if (profile_ && profile_->is_complete()) say_report();
+    say(disturbances_.after_step());
   }
   /// Every rank must call.
   void finish() {
-    if (profile_) say(profile_->finish());
+    if (profile_) say_report();
     if (foresight_) say(foresight_->finish());
     if (line_) line_->finish();
   }
@@ -103,12 +107,19 @@ class Observers {
     recorder_->set_phase(name);
     auto result = work();
     recorder_->set_phase("");
-    if (profile_) profile_->phase(name, watch.seconds());
+    if (profile_ && name == "evaluate") profile_->between_steps(observe::Profile::Between::evaluation, watch.seconds());
+    if (profile_ && name == "save") profile_->between_steps(observe::Profile::Between::save, watch.seconds());
     if (line_) line_->phase({.kind = base::PhaseEvent::Kind::end, .name = name, .seconds = watch.seconds()});
     return result;
   }
 
  private:
+  void say_report() {
+    std::string report = profile_->report();
+    if (!report.empty()) report.pop_back();  // say() ends the line
+    say(report);
+  }
+
   void record(const base::StepEvent& event) {
     if (metrics_) guarded(event.step, [&] { metrics_->step(event); });
   }
@@ -127,8 +138,8 @@ class Observers {
   checkpoint::OnSaveError on_error_;
   std::shared_ptr<comm::FlightRecorder> recorder_;
   std::shared_ptr<Foresight> foresight_;
-  std::shared_ptr<Profile> profile_;
-  SlowRankWatch slow_;
+  std::shared_ptr<observe::Profile> profile_;
+  DisturbanceWatch disturbances_;
   EpochLoss epoch_loss_;
   std::unique_ptr<observe::ProgressLine> line_;
   std::vector<std::unique_ptr<observe::Logger>> loggers_;

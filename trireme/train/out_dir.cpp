@@ -105,6 +105,14 @@ std::string run_in(const fs::path& out_dir) {
 
 }  // namespace
 
+std::string run_name(const Settings& settings) {
+  if (settings.train.run_name) return *settings.train.run_name;
+  std::error_code ignored;
+  const fs::path model = settings.model.name;
+  if (!fs::is_directory(model, ignored)) return "pretrain-" + settings.model.name;
+  return "finetune-" + (model.has_filename() ? model : model.parent_path()).filename().string();
+}
+
 bool holds_a_run(const fs::path& out_dir) {
   std::error_code ignored;
   return std::any_of(kFiles.begin(), kFiles.end(),

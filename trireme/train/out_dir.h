@@ -14,9 +14,13 @@
 
 namespace trireme::train {
 
-/// Of TensorBoard's events, inside out_dir.
-inline constexpr const char* kEventsFolder = "tensorboard";
-inline constexpr const char* kCsvFile = "metrics.csv";
+// Inside out_dir, where LitGPT has them: TensorBoard's events, and the table.
+inline constexpr const char* kEventsFolder = "logs/tensorboard/version_0";
+inline constexpr const char* kCsvFile = "logs/csv/version_0/metrics.csv";
+
+/// train.run_name; without one as LitGPT has it: "pretrain-llama-5m", or "finetune-" and the name of the folder that
+/// the weights are from.
+std::string run_name(const Settings& settings);
 
 /// Whether a run has left anything in `out_dir`. Commands that only measure keep their records elsewhere.
 bool holds_a_run(const std::filesystem::path& out_dir);

@@ -10,11 +10,11 @@
 #include "trireme/base/stopwatch.h"
 #include "trireme/machine/limits.h"
 #include "trireme/machine/nvml.h"
+#include "trireme/observe/core_time.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/products/products.h"
-#include "trireme/train/core_time.h"
 
 namespace trireme::train {
 namespace {
@@ -46,7 +46,7 @@ std::string what_peak_is(at::ScalarType dtype, at::Device device) {
 
 double measure_peak_flops(at::ScalarType dtype, comm::Communicator& world, at::Device device) {
   const int threads = at::get_num_threads();
-  const double time = device.is_cuda() ? 1 : core_time(world, threads);
+  const double time = device.is_cuda() ? 1 : observe::core_time(world, threads);
   world.barrier()->wait();
   const double flops =
       device.is_cuda() ? product_flops(dtype, device) : time * machine::register_loop_flops(dtype, threads);

@@ -14,7 +14,7 @@
 namespace trireme::train {
 
 /// FLOP/s of all ranks together in `dtype` (machine::register_loop_flops, with LibTorch's number of threads). Ranks
-/// that share cores count only for their share of the time (core_time.h). On GPUs: of the product of two random
+/// that share cores count only for their share of the time (observe/core_time.h). On GPUs: of the product of two random
 /// matrices of 8192 x 8192, the best of 10; smaller matrices if the GPU has no room left. Cost      about 0.04 s, on a
 /// GPU 0.2 s and 400 MB of its memory; every rank of `world` must call
 double measure_peak_flops(at::ScalarType dtype, comm::Communicator& world, at::Device device = at::kCPU);

@@ -145,6 +145,7 @@ void Saver::report(const checkpoint::SaveResult& result, const std::string& how)
   say_(fmt::format("saved    {} ({}, {:.1f} s{})", result.path.string(), base::human_bytes(result.bytes),
                    result.seconds.count(), how));
   seconds_ = result.work_seconds.count();
+  ++s_.saves.count, s_.saves.seconds += *seconds_;
   committed_ = result.path;
   if (!result.ruined.empty())
     say_(fmt::format("warn     {} is marked as ruined, and older good checkpoints stay: {}", result.path.string(),

@@ -11,16 +11,25 @@
 #include "trireme/launch/identity/environment.h"
 #include "trireme/model/model.h"
 #include "trireme/observe/memory_usage.h"
+#include "trireme/observe/step_time.h"
 #include "trireme/optim/loss_scale.h"
 #include "trireme/settings/settings.h"
 #include "trireme/train/ranks.h"
 #include "trireme/train/start_phases.h"
-#include "trireme/train/step_time.h"
+
+namespace trireme::observe {
+class Profile;  // profile.h
+}
 
 namespace trireme::train {
 
 class Foresight;  // foresight.h
-class Profile;  // profile.h
+
+/// Checkpoints of this start of the run.
+struct Saves {
+  int64_t count = 0;
+  double seconds = 0;  ///< of this rank's work
+};
 
 struct Session {
   StartPhases phases;  ///< up to the first step
@@ -32,8 +41,9 @@ struct Session {
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
   std::shared_ptr<Foresight> foresight;  ///< on the first rank of a run with settings.predict; else null
-  std::shared_ptr<Profile> profile;  ///< of a run with settings.profile.measure; else null
-  StepTime last_step;
+  std::shared_ptr<observe::Profile> profile;  ///< of a run with settings.profile.measure; else null
+  observe::StepTime last_step;
+  Saves saves;
   std::optional<optim::LossScale> loss_scale;  ///< present: the loss is scaled
   std::optional<observe::MemoryUsage> program;  ///< rank 0's memory before the arena was allocated
 

@@ -126,13 +126,18 @@ config::Section section(TrainSettings& s) {
            {"train.log_interval", &s.log_interval, "report every N steps",
             Rules{.unit = "steps", .at_least = 1, .resumed = Resumed::yes}},
            {"train.loggers", &s.loggers,
-            "where else the numbers of metrics.jsonl go: tensorboard (events in out_dir/tensorboard), csv "
-            "(out_dir/metrics.csv)",
+            "where else the numbers of metrics.jsonl go: tensorboard (events in out_dir/logs/tensorboard), csv "
+            "(out_dir/logs/csv/version_0/metrics.csv)",
             Rules{
                 .absent = "null", .when_absent = "nowhere", .example = "[tensorboard, csv]", .resumed = Resumed::yes}},
            {"train.logger_command", &s.logger_command,
             "a program that gets each line of metrics.jsonl on its standard input, with its arguments",
             Rules{.absent = "null", .when_absent = "none", .example = "[python3, log.py]", .resumed = Resumed::yes}},
+           {"train.run_name", &s.run_name, "the run's name, which that program gets in the variable RUN_NAME",
+            Rules{.absent = "null",
+                  .when_absent = "pretrain- or finetune- and the model's name",
+                  .example = "anneal-3",
+                  .resumed = Resumed::yes}},
            {"train.prometheus_port", &s.prometheus_port,
             "port at which rank 0 tells the newest numbers to Prometheus (GET /metrics)",
             Rules{.at_least = 1, .at_most = 65535, .absent = "null", .when_absent = "none", .example = "9100"}},

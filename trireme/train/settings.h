@@ -59,6 +59,7 @@ struct TrainSettings {
   int64_t log_interval = 1;
   std::optional<std::vector<std::string>> loggers;
   std::optional<std::vector<std::string>> logger_command;
+  std::optional<std::string> run_name;  ///< absent: run_name() of out_dir.h
   std::optional<int64_t> prometheus_port;
   std::string prometheus_address = "127.0.0.1";
   bool operator==(const TrainSettings&) const = default;

@@ -1,10 +1,9 @@
-// One training step of any kind, and its measured timeline. The loop (train/task.h) adds stops, a time limit and saves.
+// One training step of any kind. The loop (train/task.h) adds stops, a time limit and saves.
 // Benchmarks time the bare step, because the loop's decision about stops is a collective that would count as the
 // step's.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -43,11 +42,5 @@ int64_t tokens_of_step(const Session& session, const StepTask& task, int64_t ste
 /// Runs forward, backward and the optimizer over the task's micro-batches. Every rank must call. Counts the
 /// step in Session::loss_scale, and notes what it took in Session::last_step.
 engine::StepResult take_step(Session& session, StepTask& task, int64_t step, const StepOptions& options = {});
-
-/// Writes the measured timeline of the last step to `path`, with a row for each rank, as `explain schedule` draws the
-/// predicted one. The file is a picture if its name ends in .svg, text for .txt, otherwise a Chrome
-/// trace. Every rank must call; rank 0 writes.
-/// Errors    Error if the file cannot be written
-void write_timeline(Session& session, const std::filesystem::path& path);
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-#include "trireme/train/core_time.h"
+#include "trireme/observe/core_time.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -6,9 +6,8 @@
 #include <numeric>
 
 #include "../checkpoint/thread_ranks.h"
-#include "trireme/train/pace.h"
 
-namespace trireme::train {
+namespace trireme::observe {
 namespace {
 
 using checkpoint::run_ranks;
@@ -68,19 +67,5 @@ TEST(CoreTime, RanksTellEachOtherWhatTheyMayUse) {
   }
 }
 
-// Eight times as many threads as before measure about the same peak; added up as if each had a core, eight times it.
-TEST(CoreTime, ThePeakOfRanksThatShareCoresIsThatOfTheCores) {
-  const auto peak = [](int size) {
-    double flops = 0;
-    run_ranks(size, [&](comm::Communicator& world) {
-      const double mine = measure_peak_flops(at::kFloat, world);
-      if (world.rank() == 0) flops = mine;
-    });
-    return flops;
-  };
-  const double one = peak(1);
-  EXPECT_LT(peak(8), 3 * one);
-}
-
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::observe

@@ -1,4 +1,4 @@
-#include "trireme/train/core_time.h"
+#include "trireme/observe/core_time.h"
 
 #include <ATen/ATen.h>
 #include <sched.h>
@@ -11,7 +11,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/process.h"
 
-namespace trireme::train {
+namespace trireme::observe {
 namespace {
 
 // A claim as ranks send it: host, threads, quota in thousandths (-1: none), and a word for every 64 logical CPUs.
@@ -69,4 +69,4 @@ double core_time(comm::Communicator& world, int threads) {
   return core_time(claims, static_cast<size_t>(world.rank()));
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::observe

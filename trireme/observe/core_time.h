@@ -10,7 +10,7 @@
 
 #include "trireme/comm/communicator.h"
 
-namespace trireme::train {
+namespace trireme::observe {
 
 /// The threads and CPUs of one rank.
 struct CoreClaim {
@@ -28,4 +28,4 @@ double core_time(std::span<const CoreClaim> claims, size_t mine);
 /// The same for this process among the ranks of `world`, each with `threads` of its own; every rank must call.
 double core_time(comm::Communicator& world, int threads);
 
-}  // namespace trireme::train
+}  // namespace trireme::observe

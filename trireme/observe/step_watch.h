@@ -4,22 +4,22 @@
 
 #include "trireme/base/meter.h"
 #include "trireme/base/stopwatch.h"
-#include "trireme/train/session.h"
-#include "trireme/train/step_time.h"
+#include "trireme/engine/engine.h"
+#include "trireme/observe/step_time.h"
 
-namespace trireme::train {
+namespace trireme::observe {
 
 class StepWatch {
  public:
-  explicit StepWatch(const Session& session);
-  /// What has passed since the construction. The last step of the session's engine is the one that is timed.
+  explicit StepWatch(const engine::Engine& engine);
+  /// What has passed since the construction. The last step of the engine is the one that is timed.
   StepTime read() const;
 
  private:
-  const Session& s_;
+  const engine::Engine& engine_;
   base::ActivitySeconds before_;
   double background_;
   base::Stopwatch watch_;
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::observe

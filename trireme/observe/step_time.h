@@ -6,7 +6,7 @@
 #include "trireme/base/meter.h"
 #include "trireme/schedule/schedule.h"
 
-namespace trireme::train {
+namespace trireme::observe {
 
 struct StepTime {
   double seconds = 0;
@@ -15,4 +15,4 @@ struct StepTime {
   std::map<schedule::ActionKind, double> actions;  ///< in all actions of a kind
 };
 
-}  // namespace trireme::train
+}  // namespace trireme::observe

@@ -1,9 +1,9 @@
-#include "trireme/train/step_watch.h"
+#include "trireme/observe/step_watch.h"
 
 #include <algorithm>
 #include <set>
 
-namespace trireme::train {
+namespace trireme::observe {
 namespace {
 
 /// Seconds that communicators' own threads have worked so far; groups of the same ranks may share a communicator.
@@ -21,20 +21,18 @@ double background_seconds(const engine::Communicators& c) {
 
 }  // namespace
 
-StepWatch::StepWatch(const Session& session)
-    : s_(session),
-      before_(base::activity_seconds()),
-      background_(background_seconds(session.engine->communicators())) {}
+StepWatch::StepWatch(const engine::Engine& engine)
+    : engine_(engine), before_(base::activity_seconds()), background_(background_seconds(engine.communicators())) {}
 
 StepTime StepWatch::read() const {
   StepTime time{.seconds = watch_.seconds()};
   const base::ActivitySeconds now = base::activity_seconds();
   for (size_t i = 0; i < now.size(); ++i) time.causes[i] = now[i] - before_[i];
   const double waited = time.causes[static_cast<size_t>(base::Activity::communication)];
-  time.hidden = std::max(0.0, background_seconds(s_.engine->communicators()) - background_ - waited);
-  for (const engine::ActionTime& t : s_.engine->timeline())
-    time.actions[s_.engine->plan().train().actions[static_cast<size_t>(t.action)].kind] += t.end - t.begin;
+  time.hidden = std::max(0.0, background_seconds(engine_.communicators()) - background_ - waited);
+  for (const engine::ActionTime& t : engine_.timeline())
+    time.actions[engine_.plan().train().actions[static_cast<size_t>(t.action)].kind] += t.end - t.begin;
   return time;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::observe

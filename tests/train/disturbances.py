@@ -1,0 +1,116 @@
+"""What slows a run while it goes on is named once, in a sentence: a rank, another program on its cores, a disk.
+
+disturbances.py TRIREME SLOW_DISK_LIBRARY
+Beside other tests only that it is named, because they disturb runs, too. TRIREME_SLOW=1, on a machine that does nothing
+else: which rank, within how many steps, and that an undisturbed run says nothing.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+
+import ring
+
+MODEL = {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
+         "vocab_size": 256, "max_position_embeddings": 256}
+BATCH = {"devices": 2, "train__max_seq_length": 128, "train__micro_batch_size": 2, "train__global_batch_size": 4, "eval__interval": 100000,
+         "train__log_interval": 10}
+PATIENCE = 200  # seconds, beside other tests
+
+
+def lines(text):
+    return [line for line in text.splitlines() if line.startswith("slow ")]
+
+
+def stopped(r, process):
+    """What a run has said until it was asked to stop."""
+    process.send_signal(signal.SIGTERM)
+    result = r.finish(process)
+    ring.require(result.code == 75, "it stops as asked", str(result))
+    return result
+
+
+@contextlib.contextmanager
+def stopped_for(pid, share, period=0.05):
+    """The process stands still for this share of the time."""
+    end = threading.Event()
+
+    def stop_and_go():
+        with contextlib.suppress(ProcessLookupError):
+            while not end.wait((1 - share) * period):
+                os.kill(pid, signal.SIGSTOP)
+                end.wait(share * period)
+                os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def a_neighbour(r):
+    def said():
+        return lines((r.folder / "start.out").read_text())
+
+    with ring.busy_core():
+        process = r.start(r.command("crowded", MODEL, train__max_steps=100000, **BATCH))
+        for what in ("another program takes its cores", "longer than the others"):
+            ring.wait_for(lambda: any(what in line for line in said()), what, timeout=PATIENCE, detail=said)
+        time.sleep(5)
+        result = stopped(r, process)
+    neighbours = [line for line in lines(result.out) if "another program takes its cores" in line]
+    ring.check(len(neighbours) == 1, "a program on a rank's core is named once", str(result))
+    slow = [line for line in lines(result.out) if "longer than the others" in line]
+    ring.check(len(slow) <= 2 and len({line.split()[2] for line in slow}) == len(slow), "and a rank that the others wait for, once", str(slow))
+    if ring.SLOW:
+        ring.check(neighbours[0].startswith("slow     rank 1:") and [line.split()[2] for line in slow] == ["1"], "it is the last one", str(result))
+
+
+def a_throttled_rank(r):
+    """It runs 70 % of the time, from before the first step."""
+    process = r.start(r.command("throttled", MODEL, train__max_steps=60, **(BATCH | {"train__log_interval": 1})))
+    with stopped_for(r.ranks(2)[1], 0.3):
+        result = r.finish(process)
+    before = result.out.split("slow     rank 1 computed")[0]
+    steps = sum(line.startswith("step ") for line in before.splitlines())
+    ring.check(result.code == 0 and before != result.out and steps <= 25, f"a rank throttled by 30 % is named after {steps} steps", str(result))
+
+
+def a_disk(r, library):
+    switch = r.folder / "slow"
+    os.environ.update(LD_PRELOAD=library, SLOW_DISK=str(switch))
+    process = r.start(r.command("saves", MODEL, train__max_steps=100000, train__save_interval=20, save__keep_last=1, **BATCH))
+    del os.environ["LD_PRELOAD"], os.environ["SLOW_DISK"]
+
+    def said():
+        return (r.folder / "start.out").read_text()
+
+    ring.wait_for(lambda: "\nsaved " in said(), "a first save", timeout=PATIENCE)
+    time.sleep(6)  # some looks at the disk as it is
+    ring.wait_for(lambda: said().count("\nsaved ") >= 8, "8 saves", timeout=PATIENCE)
+    ring.require("a save takes it" not in said(), "no disk is named before it slows", said())
+    switch.touch()
+    ring.wait_for(lambda: "a save takes it" in said(), "the disk is named", timeout=PATIENCE, detail=said)
+    result = stopped(r, process)
+    named = [line for line in lines(result.out) if "a save takes it" in line]
+    ring.check(len(named) == 1 and "the disk of out_dir has become slower" in named[0], "a disk on which saves take longer than before is named once", str(result))
+
+
+def nothing(r):
+    result = r.run(r.command("alone", MODEL, train__max_steps=1000, train__save_interval=100, **BATCH), timeout=300)
+    ring.check(result.code == 0 and not lines(result.out), "1,000 undisturbed steps: nothing is named", str(lines(result.out)))
+
+
+with ring.Ring(sys.argv[1]) as r:
+    r.skip_if_sanitized("times")
+    a_neighbour(r)
+    a_disk(r, os.path.abspath(sys.argv[2]))
+    if ring.SLOW:
+        a_throttled_rank(r)
+        nothing(r)

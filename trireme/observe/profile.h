@@ -1,0 +1,84 @@
+// Profile: what takes the time of training steps, and what would win it back. `--profile` and training loops of your
+// own (engine/trainer.h) use it alike:
+//
+//     trireme::observe::Profile profile(trainer.model(), trainer.engine(), {.run = {.samples_per_step = 64}});
+//     for (int64_t step = 1; step <= steps; ++step) {
+//       profile.begin_step(step);
+//       ...                                                  // backward(), step()
+//       profile.end_step();
+//       if (profile.is_complete()) std::cout << profile.report();
+//     }
+//
+// It measures a window of steps on every rank, after some that warm up. Every moment of a step belongs to one cause
+// (base/meter.h); time that a loop spends on its data counts as data inside `base::Metered(base::Activity::data)`.
+// The rules that judge the figures are pure functions (diagnosis.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "trireme/base/stopwatch.h"
+#include "trireme/costs/operation_timer.h"
+#include "trireme/engine/engine.h"
+#include "trireme/observe/diagnosis.h"
+#include "trireme/observe/host_usage.h"
+#include "trireme/observe/step_watch.h"
+
+namespace trireme::observe {
+
+struct ProfileOptions {
+  int64_t steps = 10;  ///< of the window
+  int64_t warmup = 3;  ///< steps before it
+  /// What the profile cannot know, the same on all ranks; the window, the engine's part and memory are filled in.
+  RunFacts run = {};
+  std::filesystem::path folder = {};  ///< of profile.json, profile.txt, profile.trace.json; empty: no files
+};
+
+class Profile {
+ public:
+  /// Measures how much of a core each thread has. Every rank must call.
+  Profile(const model::Model& model, engine::Engine& engine, ProfileOptions options);
+
+  /// Right before a step's work on this thread, and right after it; `step` is the number of the step. Every rank must
+  /// call: the window's last step begins on all ranks together, so that their timelines fit.
+  void begin_step(int64_t step);
+  void end_step();
+
+  /// What a loop does between steps.
+  enum class Between { evaluation, save };
+  void between_steps(Between what, double seconds);
+
+  /// Whether the window has been measured, and not reported yet.
+  bool is_complete() const { return measured_ == options_.steps && !told_; }
+  /// Ends the window, which may be cut short. Returns the text on rank 0, and writes the files there; otherwise "".
+  ///
+  /// Cost      a step with the profile takes under 1 % longer (docs/profiling.md); this call gathers the figures and
+  ///           the last step's timeline of all ranks
+  /// Ordering  every rank must call
+  /// Errors    FileError on rank 0
+  std::string report();
+
+ private:
+  RankWindow window() const;
+  std::string units_text() const;
+
+  const model::Model& model_;
+  engine::Engine& engine_;
+  ProfileOptions options_;
+  double core_share_;
+  int64_t first_ = 0, last_ = 0;  ///< steps of the window
+  int64_t measured_ = 0;
+  bool told_ = false;
+  base::Stopwatch watch_;
+  HostUsage before_;
+  RankWindow mine_;
+  std::optional<StepWatch> step_;
+  std::optional<costs::OperationTimer> timer_;
+  double cpu_before_ = 0, off_core_ = 0;  ///< seconds of this thread: on a core before the step; in steps, on none
+  std::map<int, double> units_;  ///< seconds in actions of a unit, by its number
+};
+
+}  // namespace trireme::observe

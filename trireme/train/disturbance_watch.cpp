@@ -1,0 +1,118 @@
+#include "trireme/train/disturbance_watch.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/text.h"
+#include "trireme/machine/nvml.h"
+#include "trireme/observe/diagnosis.h"
+#include "trireme/ops/cuda/kernels.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr int64_t kStepsTogether = 20;
+constexpr double kSlow = 0.15;
+constexpr double kHostSeconds = 1;  // between two looks at what the kernel counts
+
+double key_of_cpus() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof cpus, &cpus);
+  constexpr uint64_t kExactInADouble = uint64_t{1} << 53;
+  return double(base::checksum(std::as_bytes(std::span(&cpus, 1))) % kExactInADouble);
+}
+
+}  // namespace
+
+DisturbanceWatch::DisturbanceWatch(Session& session)
+    : s_(session),
+      gpu_(session.device.is_cuda() ? ops::cuda_kernels().device_bus_id() : ""),
+      cpus_(key_of_cpus()),
+      before_(observe::read_host_usage()),
+      saves_before_(session.saves) {}
+
+std::string DisturbanceWatch::after_step() {
+  const observe::StepTime& last = s_.last_step;
+  for (const base::Activity a : {base::Activity::products, base::Activity::attention, base::Activity::elementwise})
+    compute_ += last.causes[static_cast<size_t>(a)];
+  step_ += last.seconds;
+  in_steps_ += last.seconds;
+  data_ += last.causes[static_cast<size_t>(base::Activity::data)];
+  ++host_steps_;
+  if (++steps_ % kStepsTogether != 0) return "";
+
+  static_assert(std::is_trivially_copyable_v<Figures> && sizeof(Figures) % sizeof(double) == 0);
+  constexpr int64_t kNumbers = sizeof(Figures) / sizeof(double);
+  const Figures mine = figures();
+  const double step = step_ / double(kStepsTogether);
+  compute_ = step_ = 0;
+  const auto ranks = static_cast<int64_t>(s_.environment.world_size);
+  const at::Tensor own = at::empty({kNumbers}, at::kDouble), all = at::empty({ranks * kNumbers}, at::kDouble);
+  std::memcpy(own.data_ptr(), &mine, sizeof mine);
+  s_.world().all_gather(all, own, std::vector<int64_t>(static_cast<size_t>(ranks), kNumbers))->wait();
+  if (!s_.is_first_rank()) return "";
+  std::vector<Figures> gathered(static_cast<size_t>(ranks));
+  std::memcpy(gathered.data(), all.const_data_ptr(), gathered.size() * sizeof mine);
+
+  std::vector<std::string> lines;
+  if (std::string line = slow_rank(gathered, step); !line.empty()) lines.push_back(std::move(line));
+  std::vector<observe::HostWindow> hosts;
+  for (const Figures& f : gathered) hosts.push_back(f.host);
+  for (std::string& line : disturbances_.see(hosts)) lines.push_back(std::move(line));
+  return base::join(lines, "\n");
+}
+
+DisturbanceWatch::Figures DisturbanceWatch::figures() {
+  Figures f{.compute = compute_, .stage = double(s_.engine->plan().request.coordinate(comm::Axis::pp))};
+  f.host.rank = s_.environment.global_rank, f.host.node = s_.environment.node_rank;
+  const double seconds = watch_.seconds();
+  if (seconds < kHostSeconds) return f;  // with zeros: no figures
+
+  const observe::HostUsage now = observe::read_host_usage(), used = now - before_;
+  const int64_t saves = s_.saves.count - saves_before_.count;
+  f.host.seconds = seconds;
+  f.host.step = in_steps_ / double(host_steps_);
+  f.host.data = data_;
+  f.host.save = saves > 0 ? (s_.saves.seconds - saves_before_.seconds) / double(saves) : 0;
+  f.host.cpus = cpus_;
+  f.host.busy = used.busy_seconds, f.host.own = used.own_seconds, f.host.waited = used.longest_wait();
+  f.host.throttled = used.throttled_seconds, f.host.disk = used.disk_seconds, f.host.stolen = used.stolen_seconds;
+  f.host.major_faults = double(used.major_faults), f.host.swapped_bytes = double(used.swapped_bytes);
+  f.host.megahertz = used.megahertz;
+  if (!gpu_.empty())
+    if (const auto gpu = machine::read_gpu(gpu_)) f.host.megahertz = double(gpu->megahertz);
+  before_ = now;
+  watch_ = base::Stopwatch();
+  host_steps_ = 0;
+  in_steps_ = data_ = 0;
+  saves_before_ = s_.saves;
+  return f;
+}
+
+std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all, double step) {
+  if (all.size() < 2 || s_.device.is_cuda()) return "";  // the host's clock does not see what a GPU does
+  std::vector<observe::RankWindow> windows(all.size());
+  for (size_t r = 0; r < windows.size(); ++r) {
+    windows[r].causes[static_cast<size_t>(base::Activity::products)] = all[r].compute;
+    windows[r].stage = all[r].stage;
+    windows[r].rank = double(r);
+  }
+  const observe::SlowRank slow = observe::slow_rank(windows);
+  if (slow.rank == nullptr || slow.seconds < kSlow * slow.median || !named_.insert(slow.rank->rank).second) return "";
+  return fmt::format(
+      "slow     rank {:.0f}{} computed {:.0f} % longer than the others in the last {} steps; they wait for it, "
+      "{:.0f} % of a step. Look for other programs there, and compare clocks: trireme doctor",
+      slow.rank->rank,
+      observe::machine_text(all[static_cast<size_t>(slow.rank->rank)].host.node, s_.environment.num_nodes > 1),
+      100 * slow.seconds / slow.median, kStepsTogether, 100 * slow.seconds / double(kStepsTogether) / step);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,53 @@
+// Names what slows a run while it goes on, once: a rank that computes longer than the others, and what disturbs a
+// machine from outside (observe/disturbances.h).
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trireme/base/stopwatch.h"
+#include "trireme/observe/disturbances.h"
+#include "trireme/observe/host_usage.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+class DisturbanceWatch {
+ public:
+  explicit DisturbanceWatch(Session& session);
+
+  /// Call it after each step, on every rank; every 20th call is a collective of some 20 numbers a rank. Returns the
+  /// lines to say, on rank 0; otherwise "".
+  ///
+  /// A rank is named if it has computed at least 15 % longer, over 20 steps, than the median of the ranks that do the
+  /// same work (observe::slow_rank). It is named once; another rank may follow. What the kernel counts is looked at
+  /// once a second at most.
+  /// Cost      0.2 ms a second, measured in docs/profiling.md
+  std::string after_step();
+
+ private:
+  struct Figures {  // what a rank sends
+    double compute = 0, stage = 0;
+    observe::HostWindow host;
+  };
+  Figures figures();
+  std::string slow_rank(const std::vector<Figures>& all, double step);
+
+  Session& s_;
+  std::string gpu_;  ///< as its driver names it; empty without one
+  double cpus_;  ///< stands for the CPUs that this rank may use
+  int64_t steps_ = 0;
+  double compute_ = 0, step_ = 0;  ///< seconds since the last exchange
+  std::set<double> named_;  ///< ranks
+  observe::Disturbances disturbances_;
+
+  // Since the kernel's figures were read.
+  observe::HostUsage before_;
+  base::Stopwatch watch_;
+  int64_t host_steps_ = 0;
+  double in_steps_ = 0, data_ = 0;
+  Saves saves_before_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,56 @@
+#include "trireme/train/run_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/cgroup.h"
+#include "trireme/observe/timeline.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+/// What a rank's plan would take more if nothing was computed again; negative: nothing is.
+int64_t bytes_without_recompute(const Session& s) {
+  if (s.settings.recompute.mode == schedule::Recompute::none) return -1;
+  Settings settings = s.settings;
+  settings.recompute.mode = schedule::Recompute::none;
+  settings.offload = s.engine->plan().request.offload;  // what offload.fit has chosen, with recomputation
+  const model::ModelConfig config = model::config_of(settings.model);
+  const plan::StepRequest request = step_request(settings, config, s.environment.global_rank, s.environment.world_size);
+  const model::Model model = build_run_model(settings, config, request);
+  return plan::make_step_plan(model, request).arena.total() - s.engine->plan().arena.total();
+}
+
+}  // namespace
+
+std::shared_ptr<observe::Profile> profile_of_run(Session& s, double peak_flops, int64_t evaluation_interval) {
+  const Settings& c = s.settings;
+  const int64_t step_tokens = s.tokens_per_step();
+  const observe::RunFacts run{
+      .tokens_per_step = step_tokens,
+      .samples_per_step = c.train.global_batch_size,
+      .micro_batch_tokens = s.engine->plan().request.shape.tokens(),
+      .flops_per_step = s.flops_per_token() * double(step_tokens),
+      .product_flops_per_step = s.product_flops_per_token() * double(step_tokens),
+      .peak_flops = peak_flops,
+      .pinned = c.launch.pin,
+      .saves_beside = c.save.mode == checkpoint::SaveMode::async,
+      .on_gpu = s.device.is_cuda(),
+      .data_workers = c.data.num_workers,
+      .save_interval = c.train.save_interval.value_or(0),
+      .evaluation_interval = evaluation_interval,
+      .bytes_without_recompute = bytes_without_recompute(s),
+      .bytes_left = base::available_memory().bytes / std::max(1, s.environment.local_world_size),
+      .price = c.profile.price.value_or(0)};
+  return std::make_shared<observe::Profile>(
+      s.model, *s.engine, observe::ProfileOptions{.steps = c.profile.steps, .run = run, .folder = c.out_dir});
+}
+
+std::string draw_step(Session& s, int64_t step) {
+  observe::write_timeline(s.model, *s.engine, *s.settings.profile.schedule);
+  return fmt::format("profile  step {} in {}", step, *s.settings.profile.schedule);
+}
+
+}  // namespace trireme::train
