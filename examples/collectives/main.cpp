@@ -1,11 +1,11 @@
 // What every collective does, on every backend: each rank's numbers before and after. Last, the ring all-reduce, built
 // from messages, step by step.
 //
-//     cmake -S examples/collectives -B build/collectives -DCMAKE_PREFIX_PATH=$HOME/trireme   (see own_model)
+//     cmake -S examples/collectives -B build/collectives -DCMAKE_PREFIX_PATH=$HOME/trireme-installed   (see own_model)
 //     cmake --build build/collectives
 //     build/collectives/collectives                                                   4 ranks that are threads
 //     trireme launch --nproc_per_node 4 -- build/collectives/collectives shm          4 processes; or gloo
-//     LD_LIBRARY_PATH=$HOME/trireme/lib mpirun -n 4 build/collectives/collectives mpi
+//     LD_LIBRARY_PATH=$HOME/trireme-installed/lib mpirun -n 4 build/collectives/collectives mpi
 //
 // All print what expected.txt holds, but for the backend's name in the first line.
 #include <ATen/ATen.h>

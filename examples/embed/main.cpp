@@ -1,7 +1,7 @@
 // Trireme as a library: two ranks, here threads of this process, add their tensors.
 //
-//     make install PREFIX=$HOME/trireme
-//     cmake -S examples/embed -B build/embed -DCMAKE_PREFIX_PATH=$HOME/trireme
+//     make install PREFIX=$HOME/trireme-installed
+//     cmake -S examples/embed -B build/embed -DCMAKE_PREFIX_PATH=$HOME/trireme-installed
 //     cmake --build build/embed && build/embed/embed
 //
 // prints: 2 ranks over threads: every element is 3

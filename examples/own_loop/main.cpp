@@ -1,7 +1,7 @@
 // An own training loop: own data (points on two spirals), own loss, own learning-rate rule; Trireme shards, steps and
 // says what takes the time.
 //
-//     cmake -S examples/own_loop -B build/own_loop -DCMAKE_PREFIX_PATH=$HOME/trireme   (see own_model)
+//     cmake -S examples/own_loop -B build/own_loop -DCMAKE_PREFIX_PATH=$HOME/trireme-installed   (see own_model)
 //     cmake --build build/own_loop && build/own_loop/own_loop
 //
 // prints what ten steps take, the loss every 100 steps, and last: 2 ranks put at least 95 % of the points on their

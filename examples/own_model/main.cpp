@@ -1,8 +1,8 @@
 // Your own LibTorch modules, trained by Trireme on one rank and on two that shard everything (here threads of this
 // process): the modules are in models.h, and the losses are the same.
 //
-//     make install PREFIX=$HOME/trireme
-//     cmake -S examples/own_model -B build/own_model -DCMAKE_PREFIX_PATH=$HOME/trireme
+//     make install PREFIX=$HOME/trireme-installed
+//     cmake -S examples/own_model -B build/own_model -DCMAKE_PREFIX_PATH=$HOME/trireme-installed
 //     cmake --build build/own_model && build/own_model/own_model
 //
 // prints three lines like: mlp: loss 3.4511 -> 0.2773 in 12 steps; two ranks give the same

@@ -1,7 +1,7 @@
 // Writes the rows of the Free Transformer's synthetic task, and shows what trained models write (rows.h; the script
 // `regimes` trains them and calls both).
 //
-//     cmake -S examples/train_free -B build/train_free -DCMAKE_PREFIX_PATH=$HOME/trireme   (see own_model)
+//     cmake -S examples/train_free -B build/train_free -DCMAKE_PREFIX_PATH=$HOME/trireme-installed   (see own_model)
 //     cmake --build build/train_free
 //     build/train_free/rows write out/rows.jsonl count=20000 seed=1
 //     build/train_free/rows show svg=regimes.svg "1/8 bit=out/eighth" "1 bit=out/one"

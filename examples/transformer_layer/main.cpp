@@ -1,6 +1,6 @@
 // A transformer whose layers mesh.tp divides learns to say letters backwards.
 //
-//     cmake -S examples/transformer_layer -B build/transformer_layer -DCMAKE_PREFIX_PATH=$HOME/trireme   (see
+//     cmake -S examples/transformer_layer -B build/transformer_layer -DCMAKE_PREFIX_PATH=$HOME/trireme-installed   (see
 //     own_model) cmake --build build/transformer_layer && cd build/transformer_layer
 //     ./transformer_layer                                                                      one rank
 //     trireme launch --nproc_per_node 2 -- ./transformer_layer --mesh.tp 2

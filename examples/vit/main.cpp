@@ -1,6 +1,6 @@
 // A vision transformer learns to tell five kinds of patterns apart, on any mesh.
 //
-//     cmake -S examples/vit -B build/vit -DCMAKE_PREFIX_PATH=$HOME/trireme   (see own_model)
+//     cmake -S examples/vit -B build/vit -DCMAKE_PREFIX_PATH=$HOME/trireme-installed   (see own_model)
 //     cmake --build build/vit && cd build/vit
 //     ./vit                                                                            one rank
 //     trireme launch --nproc_per_node 2 -- ./vit --strategy no_shard                   DDP

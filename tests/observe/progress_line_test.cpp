@@ -79,6 +79,13 @@ TEST(FormatProgress, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(format_progress(event), "step   240/1000  loss nan  val 1.500  |g| 0.61  lr 1.9e-03");
 }
 
+TEST(FormatProgress, TellsRewards) {
+  auto event = example();
+  event.measures = {{"reward", 0.4125}, {"entropy", 1.5}, {"val_reward", 0.52}};
+  EXPECT_NE(format_progress(event).find("  loss 1.482  reward 0.412  val reward 0.520  |g| 0.61  "), std::string::npos)
+      << format_progress(event);
+}
+
 TEST(FormatProgress, DropsFieldsFromTheRightUntilItFits) {
   const std::string whole = format_progress(example());
   EXPECT_EQ(format_progress(example(), static_cast<int>(whole.size())), whole);

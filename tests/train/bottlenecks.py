@@ -154,7 +154,7 @@ def slow_link(r):
             for node, name in enumerate(names):
                 command = r.command(out, model=MODEL, **(GOOD | {"num_nodes": 2, "launch__node_rank": node, "launch__master_addr": addresses[0],
                                                                  "launch__master_port": port, "devices": 1} | settings))
-                jobs.append(subprocess.Popen(["ip", "netns", "exec", name, *command], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                jobs.append(subprocess.Popen(["ip", "netns", "exec", name, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
                                              cwd=r.folder, env=ring.environment(TRIREME_HOST_ID=name)))
             ring.require(namespaces.wait_for_all(jobs, 200) == [0, 0], f"{out} runs on two hosts")
             return json.loads((r.folder / out / "profile.json").read_text())

@@ -195,7 +195,7 @@ def other_systems_words_run(judged):
         logs = list((r.folder / "outputs" / project).glob("20??-??-??/??-??-??/train.log"))
         ring.require(run.code == 0 and len(logs) == 1, f"{name}: the run lies in outputs/{project}/DATE/TIME", f"{run}\n{logs}")
         log, out = logs[0].read_text(), logs[0].parent
-        ring.check(log.count("loss") >= 3 and sorted(ring.metrics(out)) == [1, 2, 3] and list((out / "tensorboard").iterdir()) and not (r.folder / "out").exists(),
+        ring.check(log.count("loss") >= 3 and sorted(ring.metrics(out)) == [1, 2, 3] and list((out / "logs/tensorboard").iterdir()) and not (r.folder / "out").exists(),
                    f"{name}: outputs/{project}/DATE/TIME/train.log has the run's steps, and the folder has all else", log[-1000:])
     result = r.run([r.program, "generate", str(gemma), "--prompt", "the sea", "--dry_run"])
     ring.check(result.code == 2 and "leave dry_run out" in result.err, "a command that does not train refuses dry_run", str(result))

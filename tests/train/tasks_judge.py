@@ -186,6 +186,8 @@ with ring.Ring(sys.argv[1]) as r:
                     for metric, values in more_metrics.items():
                         metrics[metric] = metrics.get(metric, []) + values
                 own = [line["logprobs"] for line in lines if line["task"] == task]
+                if task == "mmlu":  # in the order of the rows, of which every second has the other subject
+                    own = own[::2] + own[1::2]
                 ring.require([len(t) for t in own] == [len(t) for t in texts], f"{task}: as many choices", f"{own} {texts}")
                 apart = max(apart, max(abs(a - b) for t, o in zip(texts, own) for a, b in zip(t, o)))
                 for metric in ("acc", "acc_norm"):
@@ -209,6 +211,11 @@ with ring.Ring(sys.argv[1]) as r:
                "a file that is not there": (["--tasks", f"piqa={r.folder}/nothing.jsonl"], "evaluate.tasks: "),
                "an answer that is no choice": (["--tasks", f"piqa={r.folder}/bad.jsonl"], 'bad.jsonl:1: "label" is no number from 0 to 1'),
                "rows of another task": (["--tasks", f"arc_easy={r.folder}/piqa.jsonl"], 'piqa.jsonl:1: there is no object under "choices"'),
+               "a task twice": (["--tasks", f"[piqa={r.folder}/piqa.jsonl, piqa={r.folder}/piqa.jsonl]"], "names piqa twice"),
+               "examples of another task": (["--tasks", f"piqa={r.folder}/piqa.jsonl", "--num_fewshot", 1, "--fewshot",
+                                             f"[piqa={r.folder}/piqa_examples.jsonl, copa={r.folder}/copa_examples.jsonl]"], "copa is not among evaluate.tasks"),
+               "a file of examples without a number": (["--tasks", f"piqa={r.folder}/piqa.jsonl", "--fewshot", f"piqa={r.folder}/piqa_examples.jsonl"],
+                                                       "none is asked for; set evaluate.num_fewshot"),
                "examples without a file": (["--tasks", f"piqa={r.folder}/piqa.jsonl", "--num_fewshot", 2], "--evaluate.fewshot piqa=FILE.jsonl"),
                "more examples than there are": (["--tasks", f"piqa={r.folder}/piqa.jsonl", "--num_fewshot", 9, "--fewshot",
                                                  f"piqa={r.folder}/piqa_examples.jsonl"], "has 3 rows, and evaluate.num_fewshot asks for 9")}

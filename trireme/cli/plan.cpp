@@ -215,11 +215,11 @@ int run_plan(Arguments arguments) {
       .price_is = view.price ? "" : fmt::format(" (an example of {})", cluster.hardware.price_date)};
   const MeshShape mesh = mesh_shape(s, world_size(s));
   fmt::print(
-      "model    {}, {:.4g} M parameters\nranks    {} on {} of {}: {}, pp {} x replicate {} x shard {} x cp {} x tp {}, "
+      "model    {}, {} parameters\nranks    {} on {} of {}: {}, pp {} x replicate {} x shard {} x cp {} x tp {}, "
       "{}\n",
-      s.model.name, double(e.model->config.num_parameters()) / 1e6, world_size(s), base::plural(s.num_nodes, "machine"),
-      cluster.hardware.name, config::name_of(s.strategy), mesh.pp, mesh.replicate, mesh.shard, mesh.cp, mesh.tp,
-      config::name_of(number_format(s)));
+      s.model.name, base::human_quantity(double(e.model->config.num_parameters())), world_size(s),
+      base::plural(s.num_nodes, "machine"), cluster.hardware.name, config::name_of(s.strategy), mesh.pp, mesh.replicate,
+      mesh.shard, mesh.cp, mesh.tp, config::name_of(number_format(s)));
   fmt::print("a step   {} of {}, {} at a time on each rank\n", base::plural(s.train.global_batch_size, "sequence"),
              base::plural(e.plan.request.shape.sequence, "token"), s.train.micro_batch_size);
   fmt::print("{}", costs::render_plan(stages_of(plans), p, machines, budget, tokens));

@@ -26,7 +26,7 @@ struct HostUsage {
 };
 
 /// @param root   of the folders proc and sys, in tests
-/// Cost      a few files of /proc and one for each thread, some 0.2 ms
+/// Cost      a few files of /proc and one for each thread, some 0.4 ms
 HostUsage read_host_usage(const std::filesystem::path& root = "/");
 
 /// What has been added since `before`; swapped_bytes and megahertz are those of now.

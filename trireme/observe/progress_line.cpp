@@ -43,6 +43,8 @@ std::string format_progress(const base::StepEvent& event, int width) {
   if (event.val_loss) fields.push_back(fmt::format("val {:.3f}", *event.val_loss));
   for (const base::Measured& measured : event.measures) {
     if (measured.name == "cross_entropy") fields.push_back(fmt::format("ce {:.3f}", measured.value));
+    if (measured.name == "reward") fields.push_back(fmt::format("reward {:.3f}", measured.value));
+    if (measured.name == "val_reward") fields.push_back(fmt::format("val reward {:.3f}", measured.value));
     if (measured.name == "rewards/margins") fields.push_back(fmt::format("margin {:.3f}", measured.value));
     if (measured.name == "val_accuracy" || measured.name == "val_rewards/accuracies")
       fields.push_back(fmt::format("val acc {:.3f}", measured.value));

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -278,14 +279,10 @@ std::pair<const TaskForm*, std::filesystem::path> named_file(const std::string& 
   return {form, entry.substr(equals + 1)};
 }
 
-using Rows = std::map<std::string, std::vector<Row>>;  // by group
-
-Rows rows_of(const TaskForm& form, const std::filesystem::path& file, const char* setting) {
-  Rows rows;
-  for_each_record(file, setting, "row", [&](const json& record, const std::string&) {
-    Row row = form.read(record);
-    rows[row.group].push_back(std::move(row));
-  });
+std::vector<Row> rows_of(const TaskForm& form, const std::filesystem::path& file, const char* setting) {
+  std::vector<Row> rows;
+  for_each_record(file, setting, "row",
+                  [&](const json& record, const std::string&) { rows.push_back(form.read(record)); });
   return rows;
 }
 
@@ -295,7 +292,9 @@ std::map<std::string, std::string> examples_of(const EvaluateSettings& settings,
   for (const std::string& entry : settings.fewshot.value_or(std::vector<std::string>())) {
     const auto [named, file] = named_file(entry, "evaluate.fewshot");
     if (named != &form) continue;
-    for (const auto& [group, rows] : rows_of(form, file, "evaluate.fewshot")) {
+    std::map<std::string, std::vector<Row>> by_group;
+    for (Row& row : rows_of(form, file, "evaluate.fewshot")) by_group[row.group].push_back(std::move(row));
+    for (const auto& [group, rows] : by_group) {
       if (std::ssize(rows) < settings.num_fewshot)
         throw UsageError(fmt::format("evaluate.fewshot: {} has {}{}, and evaluate.num_fewshot asks for {}",
                                      file.string(), base::plural(std::ssize(rows), "row"),
@@ -314,12 +313,11 @@ EvalTask read_task(const EvaluateSettings& settings, const std::string& entry) {
     throw UsageError(fmt::format(
         "evaluate.num_fewshot asks for examples of {0}; name their file with --evaluate.fewshot {0}=FILE.jsonl",
         task.name));
-  for (const auto& [group, rows] : rows_of(*form, file, "evaluate.tasks")) {
-    const auto own = examples.find(group);
+  for (const Row& row : rows_of(*form, file, "evaluate.tasks")) {
+    const auto own = examples.find(row.group);
     if (settings.num_fewshot > 0 && own == examples.end())
-      throw UsageError(fmt::format("evaluate.fewshot: there are no examples of {}", group));
-    for (const Row& row : rows)
-      task.questions.push_back(question_of(row, form->kind, own == examples.end() ? "" : own->second));
+      throw UsageError(fmt::format("evaluate.fewshot: there are no examples of {}", row.group));
+    task.questions.push_back(question_of(row, form->kind, own == examples.end() ? "" : own->second));
   }
   return task;
 }
@@ -340,8 +338,15 @@ std::vector<EvalTask> read_tasks(const EvaluateSettings& settings) {
         *settings.multiple_choice, "evaluate.multiple_choice", "question",
         [&](const json& record, const std::string&) { tasks.back().questions.push_back(own_question(record)); });
   }
-  for (const std::string& entry : settings.tasks.value_or(std::vector<std::string>()))
+  std::set<std::string> names;
+  for (const std::string& entry : settings.tasks.value_or(std::vector<std::string>())) {
     tasks.push_back(read_task(settings, entry));
+    if (!names.insert(tasks.back().name).second)
+      throw UsageError(fmt::format("evaluate.tasks names {} twice; put its rows into one file", tasks.back().name));
+  }
+  for (const std::string& entry : settings.fewshot.value_or(std::vector<std::string>()))
+    if (const auto [form, file] = named_file(entry, "evaluate.fewshot"); !names.contains(std::string(form->name)))
+      throw UsageError(fmt::format("evaluate.fewshot: {} is not among evaluate.tasks", form->name));
   for (EvalTask& task : tasks)
     if (settings.limit && *settings.limit < std::ssize(task.questions))
       task.questions.resize(static_cast<size_t>(*settings.limit));

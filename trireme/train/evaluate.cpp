@@ -209,8 +209,10 @@ void check_evaluate(const Settings& settings) {
         "nothing to evaluate: name a text with --text FILE (perplexity), questions with --tasks NAME=FILE.jsonl or "
         "--multiple_choice FILE.jsonl, labelled texts with --classify FILE.jsonl, or texts with --score FILE.jsonl "
         "(log-probabilities)");
-  if ((e.fewshot || e.num_fewshot > 0) && !e.tasks)
-    throw UsageError("evaluate.fewshot and evaluate.num_fewshot belong to --tasks NAME=FILE.jsonl; name it, too");
+  if (e.fewshot && e.num_fewshot == 0)
+    throw UsageError("evaluate.fewshot holds examples, but none is asked for; set evaluate.num_fewshot");
+  if (e.num_fewshot > 0 && !e.tasks)
+    throw UsageError("evaluate.num_fewshot belongs to --tasks NAME=FILE.jsonl; name it, too");
   if (e.predictions && int{asks} + int{e.classify.has_value()} + int{e.score.has_value()} != 1)
     throw UsageError(
         "evaluate.predictions are those of either --tasks and --multiple_choice, --classify or --score; name one of "

@@ -67,11 +67,11 @@ std::vector<std::string> draw_loss_curve(const Session& s, const std::string& un
   const auto rows = observe::read_metrics(out / "metrics.jsonl");
   if (rows.size() < 2) return {};
   const model::ModelConfig& model = s.model.config;
-  const observe::LossCurve curve =
-      observe::loss_curve_of(rows,
-                             fmt::format("{}, {:.2f} M parameters", model.name.empty() ? "model" : model.name,
-                                         double(model.num_parameters()) / 1e6),
-                             unit);
+  const observe::LossCurve curve = observe::loss_curve_of(
+      rows,
+      fmt::format("{}, {:.2f} M parameters", model.name.empty() ? s.settings.model.name : model.name,
+                  double(model.num_parameters()) / 1e6),
+      unit);
   base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
   return {observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}),
           fmt::format("curve    {}", (out / "loss.svg").string())};
