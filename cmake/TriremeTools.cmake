@@ -84,6 +84,12 @@ function(trireme_test_load name)
   set_tests_properties(${name} PROPERTIES COST ${seconds} PROCESSORS ${slots})
 endfunction()
 
+# Threads of LibTorch and PyTorch wait as the program's own do (launch/identity/openmp_wait.h); by default they spin for
+# milliseconds and take the cores from the tests beside them.
+function(trireme_test_waits name)
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT GOMP_SPINCOUNT=2000)
+endfunction()
+
 # trireme_test(<name> SOURCES a_test.cpp ... DEPENDS ... [LABEL pure|dist|slow] [TORCH])
 # makes one GoogleTest binary and registers each of its tests with CTest under the label.
 function(trireme_test name)
@@ -103,6 +109,9 @@ function(trireme_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_TORCH)
+    trireme_test_waits(${name})
+  endif()
   trireme_test_load(${name})
 endfunction()
 
@@ -120,5 +129,6 @@ function(trireme_script_test name script)
   add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/.venv/bin/python -B -W ignore ${CMAKE_CURRENT_SOURCE_DIR}/${script}
     ${ARG_PROGRAMS} ${ARG_ARGUMENTS})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  trireme_test_waits(${name})
   trireme_test_load(${name})
 endfunction()

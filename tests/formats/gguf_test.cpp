@@ -194,12 +194,17 @@ TEST(Convert, NothingIsLeftOfWhatFails) {
   const auto stop = [](const ConvertProgress&) { throw UsageError("stopped by request"); };
   EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out", .progress = stop}),
               HasSubstr("stopped"));
-  EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "no" / "out"}),
-              HasSubstr("there is no folder"));
   EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out", .dtype = "q8_0"}),
               HasSubstr("no dtype q8_0"));
   EXPECT_THAT(convert_refusal({.source = folder / "y.gguf", .out = folder / "out"}), HasSubstr("there is no"));
   EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("x.gguf"));
+}
+
+TEST(Convert, MakesTheFoldersAroundItsPlace) {
+  const checkpoint::ScratchFolder folder;
+  write_small(folder / "x.gguf");
+  EXPECT_EQ(convert_refusal({.source = folder / "x.gguf", .out = folder / "models" / "mine" / "out"}), "");
+  EXPECT_THAT(names_in(folder / "models" / "mine" / "out"), testing::Contains("model.safetensors"));
 }
 
 TEST(Convert, WhatIsThereStaysUnlessForced) {

@@ -32,8 +32,6 @@ fs::path without_slash(const fs::path& path) { return path.has_filename() ? path
 
 void check_place(const ConvertRequest& request, bool single_file) {
   const fs::path& out = request.out;
-  if (!fs::exists(parent_of(out)))
-    throw UsageError(fmt::format("error: there is no folder {} to write {} in", parent_of(out).string(), out.string()));
   if (!fs::exists(out)) return;
   if (fs::equivalent(out, request.source))
     throw UsageError(fmt::format("error: {} cannot be converted into itself", out.string()));
@@ -135,8 +133,9 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
     ++result.tensors;
     result.elements += num_elements(tensor.shape);
   }
-  checkpoint::remove_leftovers(folder);
   checkpoint::translate_file_errors(folder, plan.bytes, [&] {
+    fs::create_directories(folder);
+    checkpoint::remove_leftovers(folder);
     checkpoint::TemporaryFolder temporary(folder, checkpoint::kConvertLabel);
     const std::unique_ptr<TensorSink> sink = plan.open(temporary.path());
     copy(*plan.tensors, *sink, request);

@@ -211,13 +211,15 @@ std::string render_states(const StepPlan& plan) {
   double parameters = 0, frozen = 0, in_blocks = 0, block_bytes = 0;
   double kept = 0;  // elements of optimizer state
   for (int g : plan.local_groups) {
+    double elements = 0;  // without what fills layouts up
+    for (const model::ParameterSpec& p : plan.model->groups[static_cast<size_t>(g)].parameters)
+      elements += double(p.numel());
     if (plan.storage[g].quantized != base::BlockFormat::none) {
-      for (const model::ParameterSpec& p : plan.model->groups[static_cast<size_t>(g)].parameters)
-        in_blocks += double(p.numel());
+      in_blocks += elements;
       block_bytes += double(plan.layouts[g].numel());
       continue;
     }
-    (plan.storage[g].trained ? parameters : frozen) += double(plan.layouts[g].numel());
+    plan.storage[g].trained ? parameters += double(plan.layouts[g].numel()) : frozen += elements;
     kept += double(plan.layouts[g].numel()) *
             double(plan.storage[g].optimizer_state.size() + static_cast<size_t>(plan.storage[g].compensated));
     kept += whole_state_of(plan, g);
