@@ -172,7 +172,10 @@ int main(int argc, char** argv) {
   const std::map<std::string, std::function<std::unique_ptr<observe::Logger>(const fs::path&)>> loggers = {
       {"jsonl", [](const fs::path& f) { return std::make_unique<Jsonl>(f); }},
       {"tensorboard", [](const fs::path& f) { return std::make_unique<observe::EventWriter>(f / "events", 0); }},
-      {"csv", [](const fs::path& f) { return std::make_unique<observe::CsvLogger>(f / "metrics.csv", 0); }},
+      {"csv",
+       [](const fs::path& f) {
+         return std::make_unique<observe::CsvLogger>(f / "metrics.csv", 0, observe::CsvLogger::Run{});
+       }},
       {"command",
        [](const fs::path&) {
          return std::make_unique<observe::CommandLogger>(std::vector<std::string>{"sh", "-c", "cat > /dev/null"},

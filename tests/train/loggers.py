@@ -1,10 +1,15 @@
 """metrics.csv, a program and Prometheus get what metrics.jsonl has; a program that fails does not stop the run.
 
 loggers.py TRIREME
+metrics.csv has the columns of LitGPT. The programs for W&B and MLflow are run as docs/logging.md prints them, with
+modules of these names that take what the real ones take, and write it down.
 """
 
 import csv
 import json
+import math
+import pathlib
+import re
 import sys
 import time
 import urllib.error
@@ -26,17 +31,45 @@ def table(run):
         return [{key: float(value) for key, value in row.items() if value != ""} for row in csv.DictReader(file)]
 
 
-def is_that_of_metrics(run, steps):
-    rows = [numbers(row) for row in ring.metrics(run).values()]
-    ring.check(table(run) == rows and len(rows) == steps, f"metrics.csv has the numbers of {steps} steps", f"{table(run)}\n{rows}")
+# What litgpt/pretrain.py hands to the logger, in its order. Of its throughput figures there is tokens_per_second.
+LITGPT = ["loss", "iter", "step", "epoch", "iter_time", "remaining_time", "tokens", "total_tokens", "learning_rate"]
+
+
+def as_litgpt(row, micro_batches, data_ranks):
+    """The numbers that LitGPT's table has of a line of metrics.jsonl; without remaining_time and epoch, which are not there."""
+    mine = {"loss": row["loss"], "iter": row["step"] * micro_batches, "step": row["step"], "iter_time": row["seconds"] / micro_batches,
+            "tokens": row["tokens"] / data_ranks, "total_tokens": row["tokens"], "learning_rate": row["lr"]}
+    return mine | ({"val_loss": row["val_loss"], "val_ppl": math.exp(row["val_loss"])} if "val_loss" in row else {})
+
+
+def is_that_of_metrics(run, steps, micro_batches, data_ranks):
+    rows = [row for row in ring.metrics(run).values()]
+    expected = [numbers(row) | as_litgpt(row, micro_batches, data_ranks) for row in rows]
+    for row in expected:
+        del row["lr"]
+    found = [{key: value for key, value in row.items() if key not in ("remaining_time", "epoch")} for row in table(run)]
+    same = len(found) == len(expected) and all(set(a) == set(b) and all(math.isclose(a[key], b[key], rel_tol=1e-9) for key in a) for a, b in zip(found, expected))
+    ring.check(same and len(rows) == steps, f"metrics.csv has the numbers of {steps} steps", f"{found}\n{expected}")
 
 
 def in_csv(r):
     run = r.train("run", train__loggers="csv", **SETTINGS)
-    is_that_of_metrics(run, 6)
+    is_that_of_metrics(run, 6, 8, 1)
+    rows = table(run)
+    with open(run / "logs/csv/version_0/metrics.csv", newline="") as file:
+        columns = next(csv.reader(file))
+    ring.check(columns[:len(LITGPT)] == LITGPT and columns[-2:] == ["val_loss", "val_ppl"], "its columns are LitGPT's, then the others", str(columns))
+    left = [row["remaining_time"] for row in rows]
+    ring.check(left[-1] == 0 and all(a > b for a, b in zip(left[1:], left[2:])), "the time that is left becomes less, and is 0 at the end", str(left))
+    ring.check({row["epoch"] for row in rows} == {0}, "passes over the data are counted from 0, as in LitGPT", str(rows))
+    two = r.train("two", train__loggers="csv", devices=2, train__micro_batch_size=2, train__max_seq_length=64, **SETTINGS)
+    is_that_of_metrics(two, 6, 2, 2)
     again = r.run([r.program, "pretrain", "--resume", str(run / "step-00000003"), "--train.max_steps", "8"])
     ring.require(again.code == 0, "the run goes on from its third step", str(again))
-    is_that_of_metrics(run, 8)
+    is_that_of_metrics(run, 8, 8, 1)
+    (run / "logs/csv/version_0/metrics.csv").write_text("step,loss\n1,2.5\n")
+    other = r.run([r.program, "pretrain", "--resume", str(run / "step-00000003"), "--train.max_steps", "9"])
+    ring.check(other.code == 2 and "does not begin with the columns loss, iter and step; move it away" in other.text, "a table of other columns is refused", str(other))
     refused = r.run(r.command("refused", train__loggers="wandb"))
     ring.check(refused.code == 2 and "train.loggers has wandb" in refused.text, "an unknown logger is refused", str(refused))
 
@@ -63,6 +96,77 @@ def by_a_program(r):
     missing = r.run(r.command("missing", train__logger_command='["no-such-program"]'))
     ring.check(missing.code == 2 and "there is no program no-such-program" in missing.text, "a program that is not there is refused", str(missing))
     ring.check(not (r.folder / "missing").exists(), "and nothing is written")
+
+
+WANDB = """
+import json, os
+def init(project, name, id, resume):
+    if resume != "allow" or not id.isalnum() or len(id) > 64:
+        raise ValueError("W&B takes no such id")
+    return Run(id, name)
+class Run:
+    def __init__(self, id, name):
+        self.file = os.environ["SEEN"] + "." + id
+        self.step = json.loads(open(self.file).read().splitlines()[-1])["step"] + 1 if os.path.exists(self.file) else 0
+    def log(self, row, step):
+        if step < self.step:
+            return  # with a warning: W&B's steps only grow
+        if not isinstance(step, int) or not all(isinstance(key, str) for key in row):
+            raise TypeError(row)
+        self.step = step
+        with open(self.file, "a") as file:
+            file.write(json.dumps({"step": step} | row) + "\\n")
+    def finish(self):
+        open(self.file + ".finished", "w").close()
+"""
+MLFLOW = """
+import contextlib, json, os, re
+def set_experiment(name):
+    pass
+@contextlib.contextmanager
+def start_run(run_name):
+    yield
+    open(os.environ["SEEN"] + ".finished", "w").close()
+def log_metrics(metrics, step):
+    for name, value in metrics.items():
+        if not re.fullmatch(r"[/\\w.\\- :]+", name) or not isinstance(value, (int, float)) or not isinstance(step, int):
+            raise TypeError(f"MLflow takes no {name} {value} of step {step}")
+    with open(os.environ["SEEN"], "a") as file:
+        file.write(json.dumps({"step": step} | metrics) + "\\n")
+"""
+
+
+def are_those_of_steps(rows, steps):
+    return [row["step"] for row in rows] == list(range(1, steps + 1))
+
+
+def by_the_programs_of_the_docs(r):
+    """Each step arrives once, with all of its numbers; also after a resume, where the service is one that goes on."""
+    page = (pathlib.Path(__file__).parents[2] / "docs/logging.md").read_text()
+    modules = r.folder / "modules"
+    modules.mkdir()
+    for name, module in (("wandb", WANDB), ("mlflow", MLFLOW)):
+        (modules / f"{name}.py").write_text(module)
+        [program] = [text for text in re.findall(r"```python\n(.*?)```", page, re.S) if f", {name}\n" in text]
+        (r.folder / f"{name}-log.py").write_text(program)
+        words = json.dumps([sys.executable, str(r.folder / f"{name}-log.py")])
+        seen = r.folder / f"{name}-seen"
+        variables = ring.environment(PYTHONPATH=str(modules), SEEN=str(seen))
+        first = r.run(r.command(name, train__logger_command=words, **SETTINGS), env=variables)
+        ring.require(first.code == 0 and "warn" not in first.text, f"a run with {name} ends", str(first))
+
+        def arrived():
+            [file] = [path for path in r.folder.glob(f"{name}-seen*") if path.suffix != ".finished"]
+            return [json.loads(line) for line in file.read_text().splitlines()]
+
+        rows = [numbers(row) for row in ring.metrics(r.folder / name).values()]
+        mine = [{key: value for key, value in row.items() if key in rows[0] or key == "val_loss"} for row in arrived()]
+        ring.check(mine == rows and are_those_of_steps(mine, 6), f"{name} gets each of 6 steps once, with its numbers", str(arrived()))
+        ring.check(list(r.folder.glob(f"{name}-seen*.finished")), f"and the run of {name} is finished")
+        if name == "wandb":
+            again = r.run([r.program, "pretrain", "--resume", str(r.folder / name / "step-00000003"), "--train.max_steps", "8"], env=variables)
+            ring.require(again.code == 0, "the run goes on from its third step", str(again))
+            ring.check(are_those_of_steps(arrived(), 8), "after a resume the same run goes on, and has each step once", str(arrived()))
 
 
 def at_a_port(r):
@@ -92,4 +196,5 @@ def at_a_port(r):
 with ring.Ring(sys.argv[1]) as r:
     in_csv(r)
     by_a_program(r)
+    by_the_programs_of_the_docs(r)
     at_a_port(r)

@@ -37,14 +37,33 @@ std::vector<std::string> cells_of(const std::string& line) {
 /// A number as it stands in JSON; empty if it is not finite. Names of numbers have no commas.
 std::string cell_of(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
 
-std::string csv_line(const MetricsRow& row, const std::vector<std::string>& columns) {
-  const std::vector<base::Measured> numbers = numbers_of(row);
-  std::string line = std::to_string(row.step);
-  for (size_t i = 1; i < columns.size(); ++i) {
-    const auto number = std::ranges::find(numbers, columns[i], &base::Measured::name);
-    line += "," + (number == numbers.end() ? std::string() : cell_of(number->value));
+constexpr size_t kStepColumn = 2;  // of csv_numbers()
+
+std::vector<base::Measured> csv_numbers(const MetricsRow& row, const CsvLogger::Run& run) {
+  const auto micro_batches = double(row.step * run.micro_batches);
+  std::vector<base::Measured> numbers = {{"loss", row.loss},
+                                         {"iter", micro_batches},
+                                         {"step", double(row.step)},
+                                         {"epoch", std::floor(row.epoch)},
+                                         {"iter_time", row.seconds / double(run.micro_batches)},
+                                         {"remaining_time", row.eta_seconds},
+                                         {"tokens", double(row.tokens / run.data_ranks)},
+                                         {"total_tokens", double(row.tokens)},
+                                         {"learning_rate", row.lr}};
+  if (row.val_loss) numbers.insert(numbers.end(), {{"val_loss", *row.val_loss}, {"val_ppl", std::exp(*row.val_loss)}});
+  for (base::Measured& number : numbers_of(row))
+    if (number.name != "lr" && std::ranges::find(numbers, number.name, &base::Measured::name) == numbers.end())
+      numbers.push_back(std::move(number));
+  return numbers;
+}
+
+std::string csv_line(const std::vector<base::Measured>& numbers, const std::vector<std::string>& columns) {
+  std::vector<std::string> cells;
+  for (const std::string& column : columns) {
+    const auto number = std::ranges::find(numbers, column, &base::Measured::name);
+    cells.push_back(number == numbers.end() ? "" : cell_of(number->value));
   }
-  return line + "\n";
+  return base::join(cells, ",") + "\n";
 }
 
 base::ChildProcess::Options program_of(const std::vector<std::string>& words, std::vector<std::string> variables = {}) {
@@ -67,7 +86,8 @@ std::string prometheus_name(const std::string& name) {
 
 void check_program(const std::vector<std::string>& words) { program_of(words); }
 
-CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)), columns_{"step"} {
+CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) : path_(std::move(path)), run_(run) {
+  for (const base::Measured& number : csv_numbers({}, run_)) columns_.push_back(number.name);
   std::error_code failure;
   std::filesystem::create_directories(path_.parent_path(), failure);
   if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
@@ -77,11 +97,16 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step) : path_(s
     std::string line;
     std::getline(in, line);
     columns_ = cells_of(line);
-    if (columns_.front() != "step")
+    if (columns_.size() <= kStepColumn || columns_[kStepColumn] != "step")
       throw UsageError(
-          fmt::format("{} does not begin with the column step; move it away to start a new one", path_.string()));
-    while (std::getline(in, line))
-      if (!in.eof() && std::strtoll(line.c_str(), nullptr, 10) <= resumed_step) kept += line + "\n";
+          fmt::format("{} does not begin with the columns loss, iter and step; move it away to start a "
+                      "new one",
+                      path_.string()));
+    while (std::getline(in, line)) {
+      const std::vector<std::string> cells = cells_of(line);
+      if (!in.eof() && cells.size() > kStepColumn && std::stod("0" + cells[kStepColumn]) <= double(resumed_step))
+        kept += line + "\n";
+    }
   }
   base::write_file_atomic(path_, base::join(columns_, ",") + "\n" + kept);
   file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
@@ -89,7 +114,8 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step) : path_(s
 
 void CsvLogger::append(const MetricsRow& row) {
   const size_t before = columns_.size();
-  for (const base::Measured& number : numbers_of(row))
+  const std::vector<base::Measured> numbers = csv_numbers(row, run_);
+  for (const base::Measured& number : numbers)
     if (std::ranges::find(columns_, number.name) == columns_.end()) columns_.push_back(number.name);
   if (columns_.size() > before) {
     const std::string text = base::read_file(path_), more(columns_.size() - before, ',');
@@ -100,7 +126,7 @@ void CsvLogger::append(const MetricsRow& row) {
     base::write_file_atomic(path_, all);
     file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
   }
-  observe::append(file_, csv_line(row, columns_), path_);
+  observe::append(file_, csv_line(numbers, columns_), path_);
 }
 
 CommandLogger::CommandLogger(const std::vector<std::string>& words, const Run& run, Say say)

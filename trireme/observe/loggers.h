@@ -17,17 +17,26 @@
 
 namespace trireme::observe {
 
-/// metrics.csv: a column for each number. A number that a row lacks is empty. A new number becomes a new last column,
-/// for which the file is written again.
+/// metrics.csv: LitGPT's columns by their names and in their order, then one for each other number of metrics.jsonl. A
+/// number that a row lacks is empty. A new number becomes a new last column, for which the file is written again.
+///
+/// `step` is the optimizer's step, as in LitGPT's output. In LitGPT's file it is iter - 1, because Lightning's logger
+/// writes its own number over it. A held-out loss is in the row of its step, not in a row of its own.
+/// Source    litgpt/pretrain.py, lightning/fabric/loggers/csv_logs.py
 class CsvLogger final : public Logger {
  public:
+  struct Run {
+    int64_t micro_batches = 1;  ///< of a step and rank
+    int64_t data_ranks = 1;
+  };
   /// As MetricsWriter: a resumed run keeps the rows up to and including `resumed_step`.
   /// Errors    FileError; UsageError for a file that this class did not write
-  CsvLogger(std::filesystem::path path, int64_t resumed_step);
+  CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run);
   void append(const MetricsRow& row) override;
 
  private:
   std::filesystem::path path_;
+  Run run_;
   std::vector<std::string> columns_;
   base::FileDescriptor file_;
 };

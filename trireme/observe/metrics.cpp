@@ -74,6 +74,8 @@ MetricsRow metrics_row(const base::StepEvent& event) {
   row.peak_fraction = event.peak_fraction;
   row.seconds = event.step_seconds;
   row.rss_bytes = event.rss_bytes;
+  row.epoch = event.epoch;
+  row.eta_seconds = event.eta_seconds;
   return row;
 }
 

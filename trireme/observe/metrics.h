@@ -48,6 +48,10 @@ struct MetricsRow {
   int64_t rss_bytes = 0;
   std::optional<int64_t> shared_bytes;
   std::optional<int64_t> resumed;
+
+  // Not in the file: what LitGPT's table has (loggers.h).
+  double epoch = 0;
+  double eta_seconds = 0;  ///< to the end of training; NaN when unknown
 };
 
 MetricsRow metrics_row(const base::StepEvent& event);

@@ -57,7 +57,11 @@ class Observers {
       events_ = events.get();
       loggers_.push_back(std::move(events));
     }
-    if (wants("csv")) loggers_.push_back(std::make_unique<observe::CsvLogger>(out_dir / kCsvFile, resumed_step));
+    const plan::StepRequest& step = s.engine->plan().request;
+    if (wants("csv"))
+      loggers_.push_back(std::make_unique<observe::CsvLogger>(
+          out_dir / kCsvFile, resumed_step,
+          observe::CsvLogger::Run{.micro_batches = step.num_micro_batches, .data_ranks = step.num_data_ranks()}));
     if (t.logger_command)
       loggers_.push_back(std::make_unique<observe::CommandLogger>(
           *t.logger_command,
