@@ -101,6 +101,36 @@ TEST(Diagnosis, ThrottledRank) {
   EXPECT_NE(run.advice().find("quota"), std::string::npos);
 }
 
+// Its share of a core, which the quota sets, is that time once more.
+TEST(Diagnosis, ThrottledRankIsSaidOnce) {
+  Job run;
+  run.add(1, Activity::products, 0.3);
+  run.ranks[1].throttled = run.ranks[1].lacking = 0.31, run.ranks[1].core_share = 0.7;
+  run.add(0, Activity::communication, 0.3);
+  const auto findings = diagnose(run.facts, run.ranks);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings.front().cause, "slow rank");
+}
+
+TEST(Diagnosis, RankThatSwaps) {
+  Job run;
+  run.add(1, Activity::products, 0.3);
+  run.ranks[1].swapped_bytes = 1e9, run.ranks[1].disk = 0.28;
+  run.add(0, Activity::communication, 0.3);
+  EXPECT_EQ(run.first(), "slow rank");
+  EXPECT_NE(run.advice().find("swap space"), std::string::npos);
+}
+
+TEST(Diagnosis, UnpinnedRankThatSharesACore) {
+  Job run;
+  run.facts.pinned = false;
+  run.add(1, Activity::products, 0.3);
+  run.ranks[1].lacking = run.ranks[1].idle = 0.29;
+  run.add(0, Activity::communication, 0.3);
+  EXPECT_EQ(run.first(), "slow rank");
+  EXPECT_NE(run.advice().find("--launch.pin true"), std::string::npos);
+}
+
 TEST(Diagnosis, RankBesideAnotherProgram) {
   Job run;
   run.add(1, Activity::products, 0.3);
@@ -181,12 +211,20 @@ TEST(Diagnosis, UnpinnedRanks) {
     run.add(r, Activity::products, 0.1);
     run.ranks[r].lacking = 0.1;
   }
+  EXPECT_EQ(run.first(), "neighbour");  // all cores are busy: tied to cores of their own, ranks would have no more
+  for (RankWindow& r : run.ranks) r.idle = 0.2;
   EXPECT_EQ(run.first(), "pinning");
 }
 
 TEST(Diagnosis, QuotaOfTheControlGroup) {
   Job run;
   for (RankWindow& r : run.ranks) r.lacking = 0.3, r.throttled = 0.28;
+  EXPECT_EQ(run.first(), "quota");
+}
+
+TEST(Diagnosis, QuotaOfRanksWithOneThread) {
+  Job run;
+  for (RankWindow& r : run.ranks) r.lacking = 0.3, r.throttled = 0.28, r.core_share = 0.7;
   EXPECT_EQ(run.first(), "quota");
 }
 

@@ -40,6 +40,7 @@ TEST_F(HostUsageFiles, AMachineWithoutThemTellsNothing) {
   EXPECT_EQ(usage.swapped_bytes, 0);
   EXPECT_EQ(usage.megahertz, 0);
   EXPECT_EQ(usage.busy_seconds, 0);
+  EXPECT_EQ(usage.waited_for_disk(), 0);
   EXPECT_EQ(usage.longest_wait(), 0);
 }
 
@@ -58,16 +59,29 @@ TEST_F(HostUsageFiles, EachFigureHasItsFile) {
   const HostUsage usage = read_host_usage(root_);
   EXPECT_DOUBLE_EQ(usage.busy_seconds, (100 + 20 + 30 + 6 + 7) * tick);
   EXPECT_DOUBLE_EQ(usage.stolen_seconds, 80 * tick);
+  EXPECT_DOUBLE_EQ(usage.idle_seconds, (400 + 50) * tick);
+  EXPECT_DOUBLE_EQ(usage.idle_for_disk_seconds, 50 * tick);
+  EXPECT_DOUBLE_EQ(usage.waited_for_disk(), 300 * tick);  // what the kernel counted of this process is more
   EXPECT_EQ(usage.swapped_bytes, 2 << 20);
   EXPECT_DOUBLE_EQ(usage.disk_seconds, 300 * tick);
   EXPECT_DOUBLE_EQ(usage.longest_wait(), 0.5);
   EXPECT_DOUBLE_EQ(usage.megahertz, 2400);
 
   write("proc/self/task/7/schedstat", "1000000000 950000000 3\n");
+  write("proc/stat", "cpu" + mine + " 100 20 30 420 90 6 7 80 0 0\n");
   const HostUsage later = read_host_usage(root_) - usage;
+  EXPECT_NEAR(later.waited_for_disk(), 40 * tick, 1e-9);
+  EXPECT_NEAR(later.idle_seconds, 60 * tick, 1e-9);
   EXPECT_DOUBLE_EQ(later.longest_wait(), 0.7);  // of thread 7
   EXPECT_EQ(later.busy_seconds, 0);
   EXPECT_DOUBLE_EQ(later.megahertz, 2400);
+
+  cpu_set_t two;
+  CPU_ZERO(&two);
+  CPU_SET(sched_getcpu(), &two);
+  CPU_SET(sched_getcpu() + 1, &two);
+  write("proc/stat", "cpu" + mine + " 100 20 30 420 90 6 7 80 0 0\ncpu" + other + " 5000 0 0 30 0 0 0 900 0 0\n");
+  EXPECT_DOUBLE_EQ(read_host_usage(root_, &two).idle_seconds, (420 + 90 + 30) * tick);  // more than those it is on
 }
 
 }  // namespace

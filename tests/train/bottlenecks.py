@@ -1,13 +1,21 @@
 """--profile names a bottleneck that was made, its figures add up, and following its advice helps.
 
-bottlenecks.py TRIREME
+bottlenecks.py TRIREME SLOW_LOADER_LIBRARY [CASE ...]
+Quick: saves. TRIREME_SLOW=1, on a machine that does nothing else: twelve bottlenecks and a neighbour, each named first.
+Those that want the kernel's help (a slow link, a slow disk, swapping, a throttled rank) want root.
 """
 
+import contextlib
+import ctypes
 import json
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import threading
 
+import cgroups
 import namespaces
 import ring
 
@@ -19,7 +27,10 @@ GOOD = {"train__max_seq_length": 256, "train__micro_batch_size": 4, "train__glob
 
 
 def profiled(r, out, **settings):
-    result = r.run(r.command(out, model=MODEL, **(GOOD | settings)), timeout=240)
+    return report_of(r, out, r.run(r.command(out, model=MODEL, **(GOOD | settings)), timeout=240))
+
+
+def report_of(r, out, result):
     ring.require(result.code == 0, f"{out} runs", str(result))
     report = json.loads((r.folder / out / "profile.json").read_text())
     step, parts = report["step_seconds"], sum(report["phases"].values())
@@ -48,7 +59,10 @@ def lost(report, cause):
 
 def advice_helps(r, before, out, cause, **settings):
     """With the advice followed, at least half of what the cause took is won: of its own time, and of the time of a token."""
-    after = profiled(r, out, **settings)
+    won_half(before, profiled(r, out, **settings), cause)
+
+
+def won_half(before, after, cause):
     won = 1 / before["tokens_per_second"] - 1 / after["tokens_per_second"]
     ring.check(lost(after, cause) <= 0.5 * lost(before, cause), f"{cause}: the advice wins at least half of what was lost",
                f"{before['findings']}\n{after['findings']}")
@@ -140,6 +154,162 @@ def neighbour(r):
     advice_helps(r, report, "alone", "slow rank", devices=2)
 
 
+def while_it_runs(r, out, command, disturb):
+    """The report of a run for which disturb() is called after its first step; it returns what undoes it."""
+    process = r.start(command)
+    ring.wait_for(lambda: (r.folder / out / "metrics.jsonl").exists() and ring.metrics(r.folder / out), "a first step")
+    undo = disturb()
+    try:
+        return report_of(r, out, r.finish(process, timeout=400))
+    finally:
+        undo()
+
+
+def throttled_rank(r):
+    """A CPU quota of 70 % of a core, for the last of two ranks."""
+    if why := cgroups.why_not("cpu"):
+        return print(f"left out: a throttled rank ({why})")
+    reports = []
+    for out, share in (("throttled", 0.7), ("not-throttled", 2)):
+        with cgroups.group("cpu") as group:
+            cgroups.limit_cpu(group, share)
+
+            def throttle():
+                cgroups.tell(group[0] / "cgroup.procs", r.ranks(2)[1])
+                return lambda: None
+
+            reports.append(while_it_runs(r, out, r.command(out, model=MODEL, **(GOOD | {"devices": 2})), throttle))
+    finding = names_first(reports[0], "slow rank", "throttled")
+    ring.check("raise cpu.max" in finding["advice"], "throttled: the advice names the quota", json.dumps(reports[0], indent=1))
+    won_half(*reports, "slow rank")
+
+
+def unpinned_ranks(r):
+    """A kernel that does not balance its cores (isolcpus=), which this script plays: threads that may run on all cores
+    stay on the first one."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) != 2:
+        return print(f"left out: unpinned ranks (made for two cores, there are {len(cores)})")
+
+    def keep_on_one_core():
+        ranks, end = r.ranks(2), threading.Event()
+
+        def keep():
+            while not end.wait(0.02):
+                for task in (task for pid in ranks for task in pathlib.Path(f"/proc/{pid}/task").glob("*")):
+                    with contextlib.suppress(OSError):
+                        if os.sched_getaffinity(int(task.name)) == cores:
+                            os.sched_setaffinity(int(task.name), {min(cores)})
+
+        thread = threading.Thread(target=keep)
+        thread.start()
+        return lambda: (end.set(), thread.join())
+
+    reports = [while_it_runs(r, out, r.command(out, model=MODEL, **(GOOD | {"devices": 2, "launch__pin": pin})), keep_on_one_core)
+               for out, pin in (("unpinned", "false"), ("pinned", "true"))]
+    finding = names_first(reports[0], "pinning", "unpinned")
+    ring.check("--launch.pin true" in finding["advice"], "unpinned: the advice pins them", str(finding))
+    won_half(*reports, "pinning")
+
+
+def set_of(r, name, text):
+    """A tokenized set of this text, in a folder of its own."""
+    file, prefix = r.folder / name, r.folder / f"{name}-set" / "tokens"
+    if not prefix.parent.exists():
+        file.write_text(text)
+        prefix.parent.mkdir()
+        result = r.run([r.program, "data", "tokenize", str(file), "--data.tokenizer", "byte", "--output", str(prefix)])
+        ring.require(result.code == 0, "a text is tokenized", str(result))
+        file.unlink()
+    return prefix
+
+
+def long_set(r):
+    """Its samples lie far from each other."""
+    sentence = "the sea was calm and Anne walked to a window of her house\n"
+    return set_of(r, "long.txt", sentence * ((48 << 20) // len(sentence)))
+
+
+def slow_loader(r):
+    """Each page of the data arrives 10 ms late, and nothing is read ahead. Then each page of a mask, which says what is
+    learned, and which a step counts before it begins."""
+    tokens = long_set(r)
+    userfaultfd, user_mode_only = 323, 1  # x86-64's number
+    probe = ctypes.CDLL(None).syscall(userfaultfd, user_mode_only)
+    if probe < 0:
+        return print("left out: a slow loader (the kernel has no userfaultfd for this user)")
+    os.close(probe)
+
+    def run(out, tokens, slow, workers):
+        command = r.command(out, model=MODEL, **(GOOD | {"data__train_data_path": tokens, "data__num_workers": workers}))
+        slowly = ring.environment(LD_PRELOAD=r.slow_loader, SLOW_LOADER=str(tokens.with_suffix(slow)))
+        return report_of(r, out, r.run(command, timeout=240, env=slowly))
+
+    reports = [run(out, tokens, ".bin", workers) for out, workers in (("loader", 0), ("workers", 1))]
+    finding = names_first(reports[0], "data", "loader")
+    ring.check("--data.num_workers 1" in finding["advice"], "loader: the advice prepares batches beside training", str(finding))
+    won_half(*reports, "data")
+    chat = json.dumps({"instruction": "Was the sea calm?", "output": "It was, and Anne walked to a window of her house. " * 3}) + "\n"
+    names_first(run("masks", set_of(r, "chat.jsonl", chat * 20_000), ".mask", 1), "data", "masks")
+
+
+def slow_disk(r):
+    """A disk of 30 reads a second."""
+    tokens = long_set(r)
+    if why := cgroups.why_not("blkio"):
+        return print(f"left out: a slow disk ({why})")
+    with contextlib.ExitStack() as stack:
+        try:
+            device = stack.enter_context(cgroups.loop_device(r.folder, 2 * sum(file.stat().st_size for file in tokens.parent.iterdir()) >> 20))
+            cgroups.run("mke2fs", "-q", device)
+            with cgroups.mounted(device, r.folder / "disk") as folder:
+                cgroups.run("cp", "-r", str(tokens.parent), str(folder))
+            folder = stack.enter_context(cgroups.mounted(device, r.folder / "disk"))  # nothing of it is in memory
+            group = stack.enter_context(cgroups.group("blkio"))
+            cgroups.limit_reads(group, device, 30)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return print(f"left out: a slow disk ({error}; {getattr(error, 'stderr', '')})")
+        command = r.command("disk", model=MODEL, **(GOOD | {"data__train_data_path": folder / tokens.parent.name / tokens.name, "out_dir": r.folder / "disk-run"}))
+        before = report_of(r, "disk-run", r.run(cgroups.inside(group[0], command), timeout=240))
+    finding = names_first(before, "disk", "disk")
+    ring.check("copy the data to a local disk" in finding["advice"], "disk: the advice takes another disk", str(finding))
+    after = profiled(r, "other-disk", data__train_data_path=tokens)
+    won_half(before, after, "disk")
+
+
+def anonymous_mebibytes(pid):
+    [kib] = [int(line.split()[1]) for line in open(f"/proc/{pid}/status") if line.startswith("RssAnon:")]
+    return kib >> 10
+
+
+def swapping(r):
+    """Half of the memory that the run has at first; the rest is in swap space, and not all of it at rest there."""
+    if why := cgroups.why_not("memory"):
+        return print(f"left out: swapping ({why})")
+    limits = []
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(cgroups.swap_space(r.folder, 2048))
+        except (OSError, subprocess.CalledProcessError) as error:
+            return print(f"left out: swapping ({error}; {getattr(error, 'stderr', '')})")
+
+        def run(out, **settings):
+            with cgroups.group("memory") as group:
+                def limit():
+                    [rank] = r.processes()
+                    limits.append(anonymous_mebibytes(rank) // 2)
+                    os.kill(rank, signal.SIGSTOP)  # the kernel takes no page that is used at the moment
+                    cgroups.limit_memory(group, limits[0])
+                    os.kill(rank, signal.SIGCONT)
+                    return lambda: None
+
+                return while_it_runs(r, out, cgroups.inside(group[0], r.command(out, model=MODEL, **(GOOD | settings))), limit)
+
+        before = run("swapping", train__micro_batch_size=16)
+        names_first(before, "swapping", "swapping")
+        won_half(before, run("less-memory", train__micro_batch_size=4), "swapping")
+
+
 def slow_link(r):
     """Two hosts on a cable of 20 Mbit/s."""
     if why := namespaces.why_not():
@@ -166,16 +336,18 @@ def slow_link(r):
                f"{before['findings']}\n{after['findings']}")
 
 
+ALONE = [evaluation, recomputation, few_tokens, unequal_stages, too_many_threads, neighbour, throttled_rank, unpinned_ranks, slow_link, swapping, slow_loader,
+         slow_disk]
+
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("times")
-    is_complete(r)
-    memory_is_the_kernels(r)
-    saves(r)
-    if SLOW:  # the others need a machine that does nothing else
-        evaluation(r)
-        recomputation(r)
-        few_tokens(r)
-        unequal_stages(r)
-        too_many_threads(r)
-        neighbour(r)
-        slow_link(r)
+    r.slow_loader = os.path.abspath(sys.argv[2])
+    if asked := sys.argv[3:]:
+        ALONE = [case for case in ALONE if case.__name__ in asked]
+    else:
+        is_complete(r)
+        memory_is_the_kernels(r)
+        saves(r)
+    if SLOW:  # these need a machine that does nothing else
+        for case in ALONE:
+            case(r)

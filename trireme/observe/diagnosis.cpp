@@ -91,8 +91,9 @@ class Diagnosis {
   void data() {
     const RankWindow& r = most(ranks_, [](const RankWindow& w) { return w.of(Activity::data); });
     const double waited = r.of(Activity::data);
-    if (r.disk > 0.3 * waited)
-      return add("disk", waited, fmt::format("rank {:.0f} waits for data, and its disk for most of that", r.rank),
+    if (r.disk > 0.5 * waited)
+      return add("disk", waited,
+                 fmt::format("rank {:.0f} waits for data, and its cores for a disk in most of that time", r.rank),
                  "copy the data to a local disk, or to memory; trireme doctor measures the disk of out_dir");
     add("data", waited, fmt::format("rank {:.0f} waits for data", r.rank),
         fmt::format("set --data.num_workers {}, or cut the text once beforehand: trireme data tokenize",
@@ -122,9 +123,11 @@ class Diagnosis {
       if (r.throttled > 0.3 * slow.seconds)
         advice = "its control group's CPU quota stops it: raise cpu.max, or start fewer threads";
       else if (r.lacking > 0.3 * slow.seconds)
-        advice = run_.pinned ? "another program runs on its cores: end it, or give the rank other cores"
-                             : "it shares its cores: set --launch.pin true";
-      crowded_ = r.lacking > 0.3 * slow.seconds ? &r : nullptr;
+        advice = shares_cores(r) ? "it shares its cores: set --launch.pin true"
+                                 : "another program runs on its cores: end it, or give the rank other cores";
+      else if (swapping(r) > 0.3 * slow.seconds)
+        advice = "it reads memory back from swap space: use less memory, trireme explain memory says what takes it";
+      crowded_ = std::max(r.lacking, r.throttled) > 0.3 * slow.seconds ? &r : nullptr;
       add("slow rank", slow.seconds,
           fmt::format("rank {:.0f} computes {:.0f} % longer than the others, and they wait for it", r.rank,
                       100 * slow.seconds / slow.median),
@@ -144,35 +147,45 @@ class Diagnosis {
         "move units to other stages with --pipeline.split; trireme explain schedule --hardware this shows each stage");
   }
 
+  /// Whether it had no core while another one that it may use had nothing to do.
+  bool shares_cores(const RankWindow& r) const { return ranks_.size() > 1 && !run_.pinned && r.idle > 0.5 * r.lacking; }
+
   // Computing threads that have no core to run on: too many threads, ranks that move onto each other, other programs.
   void cores() {
+    add("steal", most(ranks_, [](const RankWindow& w) { return w.stolen; }).stolen,
+        "the host of this virtual machine gives its cores to others", "take a machine with dedicated cores");
     const RankWindow& r = most(ranks_, [](const RankWindow& w) { return w.lacking; });
     const double lost = r.lacking;
     const RankWindow& crowded = most(ranks_, [](const RankWindow& w) { return -w.core_share; });
-    if (crowded.core_share < 0.95)
+    const bool has_quota = r.throttled > 0 && r.throttled > 0.3 * lost;
+    if (crowded.core_share < 0.95 && !(has_quota && (crowded.threads == 1 || &crowded == crowded_)))
       return add("threads", std::max(lost, (1 - crowded.core_share) * crowded.compute()),
                  fmt::format("each of rank {:.0f}'s {:.0f} threads has a core for {:.0f} % of the time", crowded.rank,
                              crowded.threads, 100 * crowded.core_share),
                  crowded.threads > 1 ? fmt::format("set --launch.threads_per_rank {:.0f}",
                                                    std::max(1.0, std::floor(crowded.threads * crowded.core_share)))
                                      : "start fewer ranks: --devices");
-    if (r.throttled > 0.3 * lost && r.throttled > 0)
+    if (&r == crowded_) return;  // said already
+    if (has_quota)
       return add("quota", lost, "the control group's CPU quota stops computation",
                  "raise cpu.max, or start as many threads as it allows");
-    if (&r == crowded_) return;  // said already
-    if (ranks_.size() > 1 && !run_.pinned)
-      return add("pinning", lost, fmt::format("rank {:.0f} shares cores with other ranks", r.rank),
+    if (shares_cores(r))
+      return add("pinning", lost,
+                 fmt::format("rank {:.0f} shares a core with other ranks while another core is idle", r.rank),
                  "set --launch.pin true");
     add("neighbour", lost, fmt::format("another program takes rank {:.0f}'s cores", r.rank),
         "end it, or leave it cores of its own: --launch.threads_per_rank");
-    add("steal", most(ranks_, [](const RankWindow& w) { return w.stolen; }).stolen,
-        "the host of this virtual machine gives its cores to others", "take a machine with dedicated cores");
+  }
+
+  /// Seconds in which the rank waited for pages in swap space.
+  static double swapping(const RankWindow& r) {
+    return r.swapped_bytes > 0 ? std::min(r.seconds, std::max(r.disk, kSecondsAPage * r.major_faults)) : 0;
   }
 
   void memory() {
-    const RankWindow& r = most(ranks_, [](const RankWindow& w) { return w.major_faults; });
-    if (r.swapped_bytes <= 0) return;
-    add("swapping", std::max(r.disk, kSecondsAPage * r.major_faults),
+    const RankWindow& r = most(ranks_, swapping);
+    if (swapping(r) <= 0) return;
+    add("swapping", swapping(r),
         fmt::format("rank {:.0f} has {} in swap space, and reads it back", r.rank,
                     base::human_bytes(static_cast<int64_t>(r.swapped_bytes))),
         "use less memory: trireme explain memory says what takes it");

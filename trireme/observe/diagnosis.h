@@ -23,6 +23,7 @@ struct RankWindow {
   double evaluation = 0, saves = 0;
   double lacking = 0;  ///< this thread was to compute, and had no core
   double throttled = 0, disk = 0, stolen = 0;  ///< as HostUsage; stolen: of a core
+  double idle = 0;  ///< of the cores that its threads may use: their sum
   double major_faults = 0, swapped_bytes = 0;  ///< counts
   double threads = 1;  ///< that compute
   double rank = 0, stage = 0;  ///< global rank; pipeline stage

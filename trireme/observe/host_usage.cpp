@@ -1,7 +1,6 @@
 #include "trireme/observe/host_usage.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,12 +45,8 @@ double field_of_stat(const fs::path& path, int index) {
   return std::stod(field);
 }
 
-/// Adds what /proc/stat says of the CPUs that this thread may use: "cpu3 user nice system idle iowait irq softirq
-/// steal".
-void read_cpus(const fs::path& stat, HostUsage& usage) {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
+/// Adds what /proc/stat says of these CPUs: "cpu3 user nice system idle iowait irq softirq steal".
+void read_cpus(const fs::path& stat, const cpu_set_t& cpus, HostUsage& usage) {
   std::ifstream file(stat);
   for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
     std::istringstream fields(line.substr(3));
@@ -61,6 +56,8 @@ void read_cpus(const fs::path& stat, HostUsage& usage) {
       continue;
     if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &cpus)) continue;
     usage.busy_seconds += seconds_a_tick() * (user + nice + system + irq + softirq);
+    usage.idle_seconds += seconds_a_tick() * (idle + iowait);
+    usage.idle_for_disk_seconds += seconds_a_tick() * iowait;
     usage.stolen_seconds += seconds_a_tick() * steal / CPU_COUNT(&cpus);
   }
 }
@@ -99,7 +96,16 @@ double HostUsage::longest_wait() const {
   return longest;
 }
 
-HostUsage read_host_usage(const fs::path& root) {
+double HostUsage::waited_for_disk() const { return std::max(disk_seconds, idle_for_disk_seconds); }
+
+cpu_set_t usable_cpus() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof cpus, &cpus);
+  return cpus;
+}
+
+HostUsage read_host_usage(const fs::path& root, const cpu_set_t* cpus) {
   constexpr int kDiskTicks = 42;
   constexpr double kKibibyte = 1024;
   const fs::path self = root / "proc/self";
@@ -110,7 +116,7 @@ HostUsage read_host_usage(const fs::path& root) {
                   .major_faults = page_faults().major,
                   .swapped_bytes = static_cast<int64_t>(kKibibyte * number_of(self / "status", "VmSwap:")),
                   .megahertz = megahertz_of(root / "sys/devices/system/cpu", sched_getcpu())};
-  read_cpus(root / "proc/stat", usage);
+  read_cpus(root / "proc/stat", cpus != nullptr ? *cpus : usable_cpus(), usage);
   return usage;
 }
 
@@ -118,6 +124,8 @@ HostUsage operator-(const HostUsage& now, const HostUsage& before) {
   HostUsage added = now;
   added.throttled_seconds -= before.throttled_seconds;
   added.disk_seconds -= before.disk_seconds;
+  added.idle_for_disk_seconds -= before.idle_for_disk_seconds;
+  added.idle_seconds -= before.idle_seconds;
   added.stolen_seconds -= before.stolen_seconds;
   added.busy_seconds -= before.busy_seconds;
   added.own_seconds -= before.own_seconds;

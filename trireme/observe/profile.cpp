@@ -40,7 +40,8 @@ Profile::Profile(const model::Model& model, engine::Engine& engine, ProfileOptio
     : model_(model),
       engine_(engine),
       options_(std::move(options)),
-      core_share_(core_time(*engine.communicators().world, at::get_num_threads())) {
+      core_share_(core_time(*engine.communicators().world, at::get_num_threads())),
+      cpus_(usable_cpus()) {
   options_.run = facts_of(options_.run, engine.plan());
 }
 
@@ -49,7 +50,7 @@ void Profile::begin_step(int64_t step) {
   if (told_ || step < first_) return;
   if (!timer_) {
     watch_ = base::Stopwatch();
-    before_ = read_host_usage();
+    before_ = read_host_usage("/", &cpus_);
     timer_.emplace(options_.run.on_gpu);
   }
   if (step == last_) engine_.communicators().world->barrier()->wait();
@@ -95,11 +96,14 @@ void Profile::between_steps(Between what, double seconds) {
 
 RankWindow Profile::window() const {
   RankWindow w = mine_;
-  const HostUsage used = read_host_usage() - before_;
+  const HostUsage used = read_host_usage("/", &cpus_) - before_;
   w.seconds = watch_.seconds();
   w.lacking = std::max(timer_->lacking(), off_core_);
-  w.throttled = used.throttled_seconds, w.disk = used.disk_seconds;
-  w.stolen = used.stolen_seconds;
+  // A thread that waits for a page of memory is on no core, too. Only the kernel knows that it was ready to run.
+  if (const double waited = used.longest_wait(); waited > 0)
+    w.lacking = std::min(w.lacking, waited + used.throttled_seconds);
+  w.throttled = used.throttled_seconds, w.disk = used.waited_for_disk();
+  w.stolen = used.stolen_seconds, w.idle = used.idle_seconds;
   w.major_faults = double(used.major_faults), w.swapped_bytes = double(used.swapped_bytes);
   w.threads = at::get_num_threads();
   w.rank = engine_.communicators().world->rank();

@@ -14,6 +14,8 @@
 // The rules that judge the figures are pure functions (diagnosis.h).
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -69,6 +71,7 @@ class Profile {
   engine::Engine& engine_;
   ProfileOptions options_;
   double core_share_;
+  cpu_set_t cpus_;  ///< that this thread may use
   int64_t first_ = 0, last_ = 0;  ///< steps of the window
   int64_t measured_ = 0;
   bool told_ = false;

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <cstring>
 #include <span>
@@ -23,9 +22,7 @@ constexpr double kSlow = 0.15;
 constexpr double kHostSeconds = 1;  // between two looks at what the kernel counts
 
 double key_of_cpus() {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  sched_getaffinity(0, sizeof cpus, &cpus);
+  const cpu_set_t cpus = observe::usable_cpus();
   constexpr uint64_t kExactInADouble = uint64_t{1} << 53;
   return double(base::checksum(std::as_bytes(std::span(&cpus, 1))) % kExactInADouble);
 }
@@ -84,7 +81,7 @@ DisturbanceWatch::Figures DisturbanceWatch::figures() {
   f.host.save = saves > 0 ? (s_.saves.seconds - saves_before_.seconds) / double(saves) : 0;
   f.host.cpus = cpus_;
   f.host.busy = used.busy_seconds, f.host.own = used.own_seconds, f.host.waited = used.longest_wait();
-  f.host.throttled = used.throttled_seconds, f.host.disk = used.disk_seconds, f.host.stolen = used.stolen_seconds;
+  f.host.throttled = used.throttled_seconds, f.host.disk = used.waited_for_disk(), f.host.stolen = used.stolen_seconds;
   f.host.major_faults = double(used.major_faults), f.host.swapped_bytes = double(used.swapped_bytes);
   f.host.megahertz = used.megahertz;
   if (!gpu_.empty())

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/meter.h"
 #include "trireme/observe/profile.h"
 #include "trireme/train/foresight.h"
 
@@ -19,10 +20,9 @@ int64_t tokens_of_step(const Session& s, const StepTask& task, int64_t step) {
 }
 
 engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const StepOptions& options) {
-  const engine::StepInputs inputs{
+  engine::StepInputs inputs{
       .load_batch = [&task, step](int micro_batch,
                                   const engine::BatchTensors& to) { task.load(step, micro_batch, to); },
-      .supervised_tokens = task.supervised_tokens(step),
       .optimizer = s.optimizer(learning_rate(s, task, step), step),
       .max_norm = s.settings.train.max_norm,
       .seed = static_cast<uint64_t>(s.settings.seed),
@@ -34,6 +34,10 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
   if (options.begins_together) s.world().barrier()->wait();
   if (s.profile) s.profile->begin_step(step);
   const observe::StepWatch watch(*s.engine);
+  {
+    const base::Metered reads_masks(base::Activity::data);
+    inputs.supervised_tokens = task.supervised_tokens(step);
+  }
   const engine::StepResult result = s.engine->train_step(inputs);
   s.last_step = watch.read();
   if (s.foresight) s.foresight->note(s.last_step);
