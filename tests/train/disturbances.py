@@ -1,13 +1,18 @@
 """What slows a run while it goes on is named once, in a sentence: a rank, another program on its cores, a disk.
 
-disturbances.py TRIREME SLOW_DISK_LIBRARY
+disturbances.py TRIREME SLOW_DISK_LIBRARY [--minutes N]
 Beside other tests only that it is named, because they disturb runs, too. TRIREME_SLOW=1, on a machine that does nothing
-else: which rank, within how many steps, and that an undisturbed run says nothing.
+else: which rank, within how many steps, and that an undisturbed run says nothing. --minutes 60: only that a run of an
+hour on a busy machine says nothing.
 """
 
 import contextlib
+import itertools
 import os
+import pathlib
+import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -107,8 +112,77 @@ def nothing(r):
     ring.check(result.code == 0 and not lines(result.out), "1,000 undisturbed steps: nothing is named", str(lines(result.out)))
 
 
+A_JOB = """
+import os, sys, time
+memory, end = bytearray(48 << 20), time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    for at in range(0, len(memory), 64):
+        memory[at] = at & 255
+with open(sys.argv[2], "wb") as out:
+    out.write(memory)
+os.unlink(sys.argv[2])
+"""
+A_BURST = "import sys, time; end = time.monotonic() + 0.05\nwhile time.monotonic() < end: pass"
+
+
+@contextlib.contextmanager
+def a_busy_machine(folder):
+    """All cores work all the time, and no rank is singled out: jobs like a compiler's come and go on all cores, at the
+    lowest priority, so that they take what ranks leave; and bursts of 50 ms at the priority of the ranks, on core after
+    core, take a tenth of each. A program that takes more of a core than that disturbs its rank, and is to be named."""
+    end, dice = threading.Event(), random.Random(7)
+
+    def jobs(number):
+        while not end.is_set():
+            subprocess.run(["nice", "-n", "19", sys.executable, "-c", A_JOB, str(dice.uniform(0.2, 3)), str(folder / f"job-{number}")], check=True)
+
+    def bursts():
+        cores = sorted(os.sched_getaffinity(0))
+        for core in itertools.cycle(cores):
+            if end.wait(0.5 / len(cores)):
+                return
+            subprocess.run(["taskset", "-c", str(core), sys.executable, "-S", "-c", A_BURST], check=True)
+
+    threads = [threading.Thread(target=jobs, args=[number]) for number in range(os.cpu_count() + 1)] + [threading.Thread(target=bursts)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+def stolen_seconds():
+    """What the host of a virtual machine took of its cores since it started."""
+    return int(pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def a_long_run(r, minutes):
+    with a_busy_machine(r.folder):
+        stolen, start = stolen_seconds(), time.monotonic()
+        process = r.start(r.command("long", MODEL, train__max_steps=100_000_000, **BATCH))
+        said, loads = 0, []
+        while time.monotonic() < start + 60 * minutes:
+            time.sleep(5)
+            loads.append(os.getloadavg()[0])
+            for line in lines((r.folder / "start.out").read_text())[said:]:
+                said += 1
+                print(f"        after {time.monotonic() - start:.0f} s: {line}", flush=True)
+        result = stopped(r, process)
+    steps = max(ring.metrics(r.folder / "long"))
+    seconds = time.monotonic() - start
+    print(f"        {steps} steps in {seconds / 60:.1f} minutes, load {sum(loads) / len(loads):.1f} on {os.cpu_count()} cores; "
+          f"the host took {100 * (stolen_seconds() - stolen) / seconds / os.cpu_count():.2f} % of them")
+    ring.check(not lines(result.out), f"{minutes:g} minutes on a busy machine: nothing is named", str(lines(result.out)))
+
+
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("times")
+    if "--minutes" in sys.argv:
+        a_long_run(r, float(sys.argv[sys.argv.index("--minutes") + 1]))
+        sys.exit()
     a_neighbour(r)
     a_disk(r, os.path.abspath(sys.argv[2]))
     if ring.SLOW:
