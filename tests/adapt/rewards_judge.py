@@ -3,13 +3,18 @@
 
 rewards_judge.py TRIREME [CASE ...]
 A run answers prompts once and takes four steps on the answers. The judge reads them from a checkpoint, computes log-probabilities with
-transformers, then advantages, losses, gradients and steps of SGD, and compares. TRIREME_SLOW=1: every case and every mesh; otherwise
+transformers, then advantages, losses, gradients and steps of SGD, and compares. Of answers in 4 bits it quantizes the model by the
+formula, and takes the weights for how they were drawn from TRL's own lines. TRIREME_SLOW=1: every case and every mesh; otherwise
 a sample.
 """
 
+import ast
+import inspect
 import json
+import math
 import os
 import sys
+import textwrap
 import types
 import unittest.mock
 
@@ -18,6 +23,7 @@ import tuning
 from tuning import peft, ring, torch
 
 import wide
+from four_bits import FP4, NF4, dequantized
 
 [grpo_trainer] = ring.judges("trl.trainer.grpo_trainer")
 
@@ -34,13 +40,26 @@ CASES = {
     "dr grpo": {"loss_agg_mode": "sequence-mean-token-scale", "advantage_estimator": "drgrpo", "beta": 0.02, "kl_loss_mode": "low_var_kl"},
     "rloo": {"loss_agg_mode": "seq-mean-token-sum", "advantage_estimator": "rloo", "beta": 0.05, "epsilon": 0.01, "epsilon_c": 1.05, "top_p": 0.9},
     "gspo": {"loss_algo": "gspo-token", "epsilon": 0.003, "kl_loss_mode": "low_var_kl"},
+    "gspo unbiased": {"loss_algo": "gspo-token", "epsilon": 0.003, "use_bias_correction_kl": "true", "beta": 0.3, "kl_loss_mode": "low_var_kl"},
     "batch": {"scale_rewards": "batch", "loss_agg_mode": "sequence-mean-token-sum-norm", "mask_truncated_completions": "true"},
     "unbiased": {"loss_agg_mode": "token-mean", "use_bias_correction_kl": "true", "beta": 0.1, "kl_loss_mode": "low_var_kl", "epsilon": 0.01, "use_rollout_logps": "false"},
+    "nf4 token": {"rollout_quantize": "bnb.nf4", "sampler_is_threshold": 1.01, "loss_agg_mode": "token-mean", "beta": 0.05, "kl_loss_mode": "low_var_kl", "epsilon": 0.01},
+    "nf4 token mask": {"rollout_quantize": "bnb.nf4", "sampler_is": "token_mask", "sampler_is_threshold": 1.02, "sampler_is_min": 0.98, "loss_agg_mode": "token-mean", "beta": 0},
+    "fp4 answers": {"rollout_quantize": "bnb.fp4", "sampler_is": "sequence_truncate", "sampler_is_threshold": 1.05, "sampler_is_min": 0.97, "kl_loss_mode": "low_var_kl"},
+    "fp4 answer mask": {"rollout_quantize": "bnb.fp4", "sampler_is": "sequence_mask", "sampler_is_threshold": 1.02, "loss_algo": "gspo-token", "epsilon": 0.003,
+                        "use_bias_correction_kl": "true", "beta": 0.3, "kl_loss_mode": "low_var_kl"},
+    "nf4 uncorrected": {"rollout_quantize": "bnb.nf4", "sampler_is": "none", "beta": 0, "temperature": 0.8},
     "unscaled": {"scale_rewards": "none", "loss_agg_mode": "token-mean", "beta": 0.04, "kl_loss_mode": "low_var_kl", "advantage_epsilon": 1e-4},
 }
 # Which of TRL's losses is the same one.
-THEIRS = {"grpo": "grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo"}
-QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full"), ("llama", "unbiased", "full")]
+THEIRS = {"grpo": "grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo", "gspo unbiased": "grpo", "nf4 token": "dapo", "nf4 token mask": "dapo",
+          "fp4 answers": "grpo", "fp4 answer mask": "grpo", "nf4 uncorrected": "grpo"}
+CODES = {"bnb.nf4": NF4, "bnb.fp4": FP4}
+# Values of 4 bits are products in float32.
+IN_FOUR_BITS = 1e-6
+QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "gspo unbiased", "full"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full"), ("llama", "nf4 token", "full"), ("gemma3", "nf4 token mask", "lora"), ("llama", "fp4 answers", "lora"),
+         ("llama", "fp4 answer mask", "full"), ("llama", "nf4 uncorrected", "full"), ("llama", "unbiased", "full")]
+OF_ANSWERS = ("full_shard 2", "tp 2 sequence", "pp 2 1f1b")  # whole weights are collected from all ranks
 MESHES = {
     "full_shard 2": ({"devices": 2, "strategy": "full_shard"}, True),
     "two rows at once": ({"train__micro_batch_size": 2}, False),
@@ -108,6 +127,50 @@ class Judged:
         model.get_input_embeddings().padding_idx = None  # the model may write that token, too
         return wide.widen(model).eval()
 
+    def sampler(self):
+        """What wrote the answers: the model, adapters merged, with the matrices of its blocks in 4 bits."""
+        code = CODES.get(self.option("rollout_quantize", "none"))
+        model = self.model()
+        if code is None:
+            return model
+        model = model.merge_and_unload() if self.lora else model
+        with torch.no_grad():
+            for name, matrix in model.named_parameters():
+                if ".layers." in name and matrix.dim() == 2:
+                    matrix.copy_(dequantized(matrix, code))
+        return model
+
+    def how(self):
+        named = self.option("sampler_is", "none" if self.option("rollout_quantize", "none") == "none" else "token_truncate")
+        return {"token": "token_truncate"}.get(named, named)
+
+    def correction(self, answer):
+        """Of each token."""
+        how, most, least = self.how(), self.option("sampler_is_threshold", 2.0), self.option("sampler_is_min", 0.0)
+        apart = torch.tensor(answer["logprobs"], dtype=torch.float64) - torch.tensor(answer["sampled"] or answer["logprobs"], dtype=torch.float64)
+        if how == "none":
+            return torch.ones_like(apart)
+        ratio = (apart.sum().expand_as(apart) if "sequence" in how else apart).exp()
+        return ratio.clamp(least, most) if "truncate" in how else ratio * ((least <= ratio) & (ratio <= most))
+
+    def corrections_as_measured(self):
+        """The measures of all answers that count: one weight a token, or one an answer."""
+        every = [a for step in range(1, PROMPTS // MINI + 1) for _, a, _ in self.counted(step)]
+        weights = torch.cat([self.correction(a)[: 1 if "sequence" in self.how() else None] for a in every])
+        apart = torch.tensor([x - y for a in every for x, y in zip(a["logprobs"], a["sampled"])], dtype=torch.float64).abs()
+        return {"min": weights.min(), "mean": weights.mean(), "max": weights.max(), "logp_difference": apart.mean(), "logp_difference_max": apart.max()}
+
+    def theirs_of(self, old, sampled, mask):
+        """TRL's weights, by the lines of its trainer."""
+        body = textwrap.dedent(inspect.getsource(grpo_trainer.GRPOTrainer._generate_and_score_completions))
+        [block] = [node for node in ast.walk(ast.parse(body)) if isinstance(node, ast.If) and "vllm_importance_sampling_correction" in ast.unparse(node.test)
+                   and "nan_to_num" in ast.unparse(node)]
+        settings = types.SimpleNamespace(vllm_importance_sampling_mode=self.how(), vllm_importance_sampling_clip_max=self.option("sampler_is_threshold", 2.0),
+                                         vllm_importance_sampling_clip_min=self.option("sampler_is_min", None))
+        names = {"self": settings, "torch": torch, "math": math, "old_per_token_logps": old, "sampling_per_token_logps": sampled, "completion_mask": mask, "tool_mask": None}
+        exec(compile(ast.Module(block.body, []), "TRL", "exec"), names)
+        return names["vllm_importance_sampling_ratio"]
+
     def option(self, name, default):
         return self.settings.get(name, default)
 
@@ -148,6 +211,7 @@ class Judged:
         for prompt, answer, advantage in self.counted(step):
             logp, old = self.logprobs(model, prompt, answer["tokens"]), torch.tensor(answer["logprobs"], dtype=torch.float64)
             delta = logp - old
+            whole = delta.mean().exp()
             if self.option("loss_algo", "grpo") == "gspo-token":
                 delta = logp - logp.detach() + delta.mean().detach()
             ratio = delta.exp()
@@ -162,9 +226,11 @@ class Judged:
                 with torch.no_grad():
                     expected = self.logprobs(reference, prompt, answer["tokens"])
                 above = logp - expected
-                kl = (ratio if self.option("use_bias_correction_kl", "false") == "true" else 1) * {"kl": above, "mse_kl": 0.5 * above ** 2, "low_var_kl": (-above).exp() + above - 1}[self.option("kl_loss_mode", "kl")]
-            by_answer.append(loss + beta * kl)
-            kls.append(kl.detach()), clipped.append(bounded.double()), ratios.append(ratio.detach())
+                weight = whole if self.option("loss_algo", "grpo") == "gspo-token" else ratio
+                kl = (weight if self.option("use_bias_correction_kl", "false") == "true" else 1) * {"kl": above, "mse_kl": 0.5 * above ** 2, "low_var_kl": (-above).exp() + above - 1}[self.option("kl_loss_mode", "kl")]
+            weight = self.correction(answer)
+            by_answer.append(loss * weight + beta * kl)
+            kls.append(kl.detach()), clipped.append((bounded & (weight > 0)).double()), ratios.append(ratio.detach())
         mode, count = self.option("loss_agg_mode", "sequence-mean-token-mean"), len(by_answer)
         if mode == "token-mean":
             loss = torch.cat(by_answer).mean()
@@ -188,9 +254,12 @@ class Judged:
         if beta:
             with torch.no_grad():
                 inputs["ref_per_token_logps"] = padded([self.logprobs(reference, p, a["tokens"]) for p, a, _ in rows])
+        corrects = self.how() != "none"
+        if corrects:
+            inputs["importance_sampling_ratio"] = self.theirs_of(inputs["old_per_token_logps"], padded([torch.tensor(a["sampled"], dtype=torch.float64) for _, a, _ in rows]), mask)
         trainer = unittest.mock.MagicMock()
         trainer._get_per_token_logps_and_entropies.return_value = (logps, torch.zeros_like(logps), None)
-        trainer.configure_mock(top_entropy_quantile=1.0, off_policy_mask_threshold=None, beta=beta, loss_type=THEIRS[self.case], use_vllm=False, aux_loss_enabled=False,
+        trainer.configure_mock(top_entropy_quantile=1.0, off_policy_mask_threshold=None, beta=beta, loss_type=THEIRS[self.case], use_vllm=corrects, vllm_importance_sampling_correction=corrects, aux_loss_enabled=False,
                                importance_sampling_level="sequence" if self.option("loss_algo", "grpo") == "gspo-token" else "token", epsilon_low=self.option("epsilon", 0.2),
                                epsilon_high=self.option("epsilon_high", self.option("epsilon", 0.2)), max_completion_length=LONGEST, current_gradient_accumulation_steps=1,
                                _entropy_bonus_enabled=False)
@@ -205,9 +274,21 @@ class Judged:
         optimizer = torch.optim.SGD(values.values(), lr=RATE)
         rows = ring.metrics(self.one)
         with torch.no_grad():
-            sampled = max((self.logprobs(model, g["tokens"], a["tokens"]) - torch.tensor(a["logprobs"], dtype=torch.float64)).abs().max().item()
-                          for g in self.rollout["groups"] for a in g["answers"])
-        ring.require(sampled <= EQUAL, f"{self.what}: log-probabilities of sampling within {sampled:.1e} of transformers'")
+            far = lambda model, key: max((self.logprobs(model, g["tokens"], a["tokens"]) - torch.tensor(a[key], dtype=torch.float64)).abs().max().item()
+                                         for g in self.rollout["groups"] for a in g["answers"])
+            in_bits = self.option("rollout_quantize", "none") != "none"
+            corrects = self.how() != "none"
+            drawn = far(self.sampler(), "sampled" if corrects else "logprobs")
+            ring.require(drawn <= (IN_FOUR_BITS if in_bits else EQUAL), f"{self.what}: log-probabilities of sampling within {drawn:.1e} of transformers'")
+            if in_bits:
+                apart = far(model, "sampled" if corrects else "logprobs")
+                ring.require(apart > 1e-3, f"{self.what}: those of the weights in all their bits are up to {apart:.1e} away")
+            if corrects:
+                anew = far(model, "logprobs")
+                ring.require(anew <= EQUAL, f"{self.what}: computed anew they are within {anew:.1e} of transformers'")
+                wanted, told = self.corrections_as_measured(), rows[1]["measures"]
+                off = max(abs(told[f"sampler_is/{k}"] - v.item()) for k, v in wanted.items())
+                ring.require(off <= EQUAL and told["sampler_is/cut"] > 0, f"{self.what}: metrics tell the weights within {off:.1e}, of which bounds changed {told['sampler_is/cut']:.0%}", str(told))
         off = max(abs(a["advantage"] - v.item()) for g, adv in zip(self.rollout["groups"], self.advantages()) for a, v in zip(g["answers"], adv))
         ring.require(off <= EQUAL, f"{self.what}: advantages within {off:.1e}")
         worst, apart_trl, seen = 0.0, 0.0, set()
@@ -228,7 +309,10 @@ class Judged:
             ring.require(worst <= EQUAL, f"{self.what}: step {step} within {worst:.1e}", f"{ours} {loss.item()!r} {norm!r} {measures}")
             if step <= PROMPTS // MINI and step == 1:
                 apart = abs(ours["measures"]["ratio"] - 1)
-                ring.require(apart <= (0 if ring.multiplies_alike() else 1e-12), f"{self.what}: the first ratio is exactly 1", str(apart))
+                if in_bits and not corrects:
+                    ring.require(apart > 1e-6, f"{self.what}: the first ratio is that of all bits to 4", str(apart))
+                else:
+                    ring.require(apart <= (0 if ring.multiplies_alike() else 1e-12), f"{self.what}: the first ratio is exactly 1", str(apart))
             optimizer.step()
         last = tuning.trained(self.one / f"step-{STEPS:08}")
         ours_of = lambda name: name.removeprefix(tuning.PREFIX).replace(".default", "")
@@ -257,6 +341,14 @@ class Judged:
         ring.check(abs(first["true"] - 1) < 1e-5 and first["false"] == 1, f"{self.what}: with cp 2, log-probabilities that are computed anew make the first ratio exactly 1 "
                    f"(those of sampling: 1 {first['true'] - 1:+.0e})", str(first))
 
+    def plans_the_sampler(self):
+        """explain memory has a line for answers in 4 bits, and the run tells the same bytes."""
+        words, _ = self.command("explained")
+        result = self.r.run([words[0], "explain", "memory", words[2], "--task", "rewards", *words[3:]])
+        lines = [line for line in result.out.splitlines() if "answers in 4 bits" in line]
+        told = ring.metrics(self.one)[1]["measures"]["memory/quantized_sampling_bytes"]
+        ring.check(result.code == 0 and len(lines) == 1 and f"{told / 2 ** 20:.2f}" in lines[0], f"{self.what}: explain memory has {lines}, as metrics tell ({told:.0f} bytes)", str(result))
+
     def resumes(self):
         """A run that stops between two steps of a rollout goes on with the same answers."""
         run = self.tune("resumed", train__max_steps=1)
@@ -277,6 +369,11 @@ def main():
                     judged.on_mesh(mesh)
                 judged.resumes()
                 judged.ratio_begins_at_one()
+            elif case[1] == "nf4 token":
+                for mesh in OF_ANSWERS:
+                    judged.on_mesh(mesh)
+                judged.resumes()
+                judged.plans_the_sampler()
 
 
 main()

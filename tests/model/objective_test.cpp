@@ -1,9 +1,11 @@
-// Losses of pairs: derivatives by finite differences. tests/adapt/preferences_judge.py compares values with TRL.
+// Losses of pairs and of answers: derivatives by finite differences. tests/adapt/preferences_judge.py and
+// rewards_judge.py compare values with TRL.
 #include "trireme/model/objective.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace trireme::model {
@@ -71,6 +73,56 @@ TEST(Objective, ReferencesAreNeededByLossesThatCompareWithThem) {
   for (const PairLoss loss : {PairLoss::orpo, PairLoss::simpo, PairLoss::sft})
     EXPECT_FALSE(with(loss).needs_reference());
   EXPECT_FALSE(Objective{}.needs_reference());
+}
+
+/// An answer of three tokens, which count alike.
+struct Answered {
+  PolicyOptions options;
+  double advantage = 0;
+  double old[3] = {-2.0, -0.7, -1.4}, reference[3] = {-2.3, -0.6, -1.1};
+
+  // One ratio of all tokens, where it is an answer's: so nothing is held back.
+  double loss(const double (&logp)[3]) const {
+    double mean = 0, sum = 0;
+    for (int i = 0; i < 3; ++i) mean += (logp[i] - old[i]) / 3;
+    for (int i = 0; i < 3; ++i) {
+      const double ratio = std::exp(options.ratio == RatioOf::sequence ? mean : logp[i] - old[i]);
+      const double clipped = std::clamp(ratio, 1 - options.epsilon, 1 + options.epsilon_high);
+      const double distance = distance_of(options, logp[i] - reference[i]);
+      sum += std::max(-advantage * ratio, -advantage * clipped) +
+             options.beta * distance * (options.ratio_of_kl ? ratio : 1);
+    }
+    return sum;
+  }
+  PolicyJudgement judged(const double (&logp)[3], int token) const {
+    PolicyToken t{.logp = logp[token], .old = old[token], .reference = reference[token], .advantage = advantage};
+    for (int i = 0; i < 3; ++i) {
+      t.mean_log_ratio += (logp[i] - old[i]) / 3;
+      t.mean_distance += distance_of(options, logp[i] - reference[i]) / 3;
+    }
+    return judge_token(options, t);
+  }
+};
+
+TEST(PolicyLoss, DerivativesAreThoseOfFiniteDifferences) {
+  constexpr double kStep = 1e-6;
+  for (const RatioOf ratio : {RatioOf::token, RatioOf::sequence})
+    for (const bool of_kl : {false, true})
+      for (const KlLoss kl : {KlLoss::kl, KlLoss::mse_kl, KlLoss::low_var_kl})
+        for (const double advantage : {-0.8, 1.3}) {
+          const Answered a{{.ratio = ratio, .beta = 0.3, .kl = kl, .ratio_of_kl = of_kl}, advantage};
+          const double logp[3] = {-1.9, -0.75, -1.3};
+          double loss = 0;
+          for (int i = 0; i < 3; ++i) {
+            double below[3], above[3];
+            std::ranges::copy(logp, below), std::ranges::copy(logp, above);
+            below[i] -= kStep, above[i] += kStep;
+            EXPECT_NEAR(a.judged(logp, i).d_logp, (a.loss(above) - a.loss(below)) / (2 * kStep), 1e-8)
+                << config::name_of(ratio) << " " << config::name_of(kl) << " times the ratio: " << of_kl;
+            loss += a.judged(logp, i).loss;
+          }
+          EXPECT_NEAR(loss, a.loss(logp), 1e-12);
+        }
 }
 
 }  // namespace

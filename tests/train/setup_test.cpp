@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "trireme/model/from_settings.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/settings/parse.h"
+#include "trireme/train/grpo.h"
 
 namespace trireme::train {
 namespace {
@@ -32,6 +36,43 @@ TEST(Setup, AHostNeedsWhatItsRanksPlan) {
     }
     EXPECT_EQ(planned, ranks[0] + ranks[1] + ranks[2] + ranks[3]) << more[0];
     EXPECT_NE(planned, 4 * ranks[0]) << more[0];
+  }
+}
+
+// Answers in 4 bits lie where no value is between two steps: the arena grows only by what does not fit there.
+TEST(Setup, AnswersInFourBitsTakeMemoryThatIsPlannedAnyway) {
+  for (const char* texts : {"4", "512"}) {
+    std::map<std::string, plan::StepPlan> plans;
+    std::vector<std::unique_ptr<model::Model>> models;
+    int64_t lent = 0;
+    for (const char* format : {"none", "bnb.nf4"}) {
+      const std::vector<std::string> words = {"llama-5m",
+                                              "--devices=1",
+                                              "--task=rewards",
+                                              "--grpo.prompts=p.jsonl",
+                                              "--grpo.batch_size=64",
+                                              "--grpo.num_generations=8",
+                                              std::string("--grpo.rollout_batch_size=") + texts,
+                                              "--grpo.max_prompt_length=40",
+                                              "--grpo.max_completion_length=80",
+                                              std::string("--grpo.rollout_quantize=") + format};
+      ParsedSettings parsed = parse_settings(words);
+      complete_grpo(parsed);
+      const model::ModelConfig config = model::config_of(parsed.settings.model);
+      const plan::StepRequest request = step_request(parsed.settings, config, 0, 1);
+      models.push_back(std::make_unique<model::Model>(build_run_model(parsed.settings, config, request)));
+      plans[format] = plan::make_step_plan(*models.back(), request);
+      lent = request.lent_bytes;
+    }
+    const schedule::Arena &plain = plans.at("none").arena, &with = plans.at("bnb.nf4").arena;
+    EXPECT_GT(lent, 1 << 20);
+    EXPECT_EQ(with.of(schedule::Memory::own),
+              std::max(plain.of(schedule::Memory::own), plans.at("bnb.nf4").lent_begin() + schedule::aligned(lent)));
+    const plan::MemoryReport report = plan::memory_report(plans.at("bnb.nf4"));
+    EXPECT_EQ(report.total_bytes, with.total());
+    EXPECT_EQ(report.phases.size(), plan::memory_report(plans.at("none")).phases.size() + 1);
+    EXPECT_LE(report.phases.back().bytes, with.total());
+    EXPECT_LE(report.lower_bound_bytes, with.total());
   }
 }
 

@@ -178,12 +178,38 @@ void trl_evaluations(Reading& r) {
     on ? r.set("eval.interval", steps->text, *steps) : r.ignore(*steps, "eval_strategy is not steps");
 }
 
+// What corrects for a sampler with probabilities of its own. TRL looks at it with vLLM only.
+void trl_sampler(Reading& r) {
+  const bool sampler = r.flag("use_vllm"), corrects = r.flag("vllm_importance_sampling_correction", true);
+  const auto takes = [&](const Given* entry) {
+    if (entry == nullptr) return false;
+    if (!sampler) r.ignore(*entry, "use_vllm is off");
+    if (sampler && !corrects) r.ignore(*entry, "vllm_importance_sampling_correction is off");
+    return sampler && corrects;
+  };
+  const Given *whether = r.find("vllm_importance_sampling_correction"), *mode = r.find("vllm_importance_sampling_mode"),
+              *cap = r.find("vllm_importance_sampling_cap"), *most = r.find("vllm_importance_sampling_clip_max"),
+              *least = r.find("vllm_importance_sampling_clip_min");
+  if (takes(mode)) r.set("grpo.sampler_is", mode->text, *mode);
+  if (takes(cap)) r.set("grpo.sampler_is_threshold", cap->text, *cap);
+  if (takes(most))
+    cap != nullptr ? r.ignore(*most, "vllm_importance_sampling_cap counts")
+                   : r.set("grpo.sampler_is_threshold", most->text, *most);
+  if (takes(least)) r.set("grpo.sampler_is_min", least->text, *least);
+  r.suggest("grpo.sampler_is_threshold", "3.0");
+  if (whether == nullptr) return;
+  if (!sampler) return r.ignore(*whether, "use_vllm is off");
+  if (!corrects) return r.set("grpo.sampler_is", "none", *whether);
+  mode != nullptr ? r.tell(*whether, "grpo.sampler_is") : r.set("grpo.sampler_is", "sequence_mask", *whether);
+}
+
 void finish_trl(Reading& r) {
   trl_batches(r);
   trl_length(r);
   trl_adapters(r);
   trl_betas(r);
   trl_evaluations(r);
+  trl_sampler(r);
   if (const Given* share = r.find("warmup_ratio")) set_warmup_share(r, *share, "max_steps, or warmup_steps");
   r.suggest("train.lr_warmup_steps", "0");
   r.suggest("train.lr_decay", "linear");
@@ -291,11 +317,19 @@ const Dialect& trl() {
               {.key = "vllm_mode", .takes = text, .ignored = kSampling},
               {.key = "vllm_gpu_memory_utilization", .takes = number, .ignored = kSampling},
               {.key = "vllm_tensor_parallel_size", .takes = count, .ignored = kSampling},
-              {.key = "vllm_importance_sampling_correction", .takes = flag, .ignored = kSampling},
-              {.key = "vllm_importance_sampling_mode", .takes = text, .ignored = kSampling},
-              {.key = "vllm_importance_sampling_clip_max", .takes = number, .ignored = kSampling},
-              {.key = "vllm_importance_sampling_clip_min", .takes = number, .ignored = kSampling},
-              {.key = "vllm_importance_sampling_cap", .takes = number, .ignored = kSampling},
+              {.key = "vllm_importance_sampling_correction",
+               .takes = flag,
+               .becomes = "grpo.sampler_is, with use_vllm: none, or sequence_mask"},
+              {.key = "vllm_importance_sampling_mode", .takes = text, .becomes = "grpo.sampler_is, with use_vllm"},
+              {.key = "vllm_importance_sampling_clip_max",
+               .takes = number,
+               .becomes = "grpo.sampler_is_threshold, with use_vllm"},
+              {.key = "vllm_importance_sampling_clip_min",
+               .takes = number,
+               .becomes = "grpo.sampler_is_min, with use_vllm"},
+              {.key = "vllm_importance_sampling_cap",
+               .takes = number,
+               .becomes = "grpo.sampler_is_threshold, with use_vllm"},
               {.key = "vllm_enable_sleep_mode", .takes = flag, .ignored = kSampling},
               {.key = "vllm_model_impl", .takes = text, .ignored = kSampling},
               {.key = "vllm_max_model_length", .takes = count, .ignored = kSampling},

@@ -45,6 +45,9 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   if (on_gpu()) {
     device_memory_ = allocate_on_gpu(plan_.arena.of(Memory::own), options_.device);
     base_[static_cast<int>(Memory::own)] = static_cast<char*>(device_memory_.mutable_data_ptr());
+  } else if (!options_.memory.empty()) {
+    check_invariant(std::ssize(options_.memory) >= plan_.arena.of(Memory::own), "the given memory holds the plan");
+    base_[static_cast<int>(Memory::own)] = options_.memory.data();
   } else {
     private_ = MappedMemory(plan_.arena.of(Memory::own));
     base_[static_cast<int>(Memory::own)] = static_cast<char*>(private_.data());
@@ -93,6 +96,11 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
 }
 
 Engine::~Engine() = default;
+
+std::span<char> Engine::lent_memory() const {
+  const int64_t bytes = plan_.request.lent_bytes;
+  return {base_[static_cast<int>(Memory::own)] + plan_.lent_begin(), static_cast<size_t>(bytes)};
+}
 
 int64_t Engine::allocated_bytes() const {
   const int64_t own = on_gpu() ? device_memory_.numel() : private_.bytes();

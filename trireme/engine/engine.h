@@ -112,6 +112,9 @@ struct EngineOptions {
   /// ahead; a step ends when its loss has been read back. All communicators except `world` are on the same device.
   at::Device device = at::kCPU;
   std::filesystem::path offload_path = ".";  ///< folder of what rests on a disk
+  /// Memory of at least plan.arena.of(Memory::own) bytes, for own values, which outlives the engine; empty: it
+  /// allocates its own. On processors.
+  std::span<char> memory = {};
 };
 
 /// Start and end of one action of the last step, seconds since the step began.
@@ -158,6 +161,8 @@ class Engine {
   void refresh_weights();
 
   const plan::StepPlan& plan() const { return plan_; }
+  /// StepRequest::lent_bytes of own memory. Whatever is kept there ends with the next run of a list.
+  std::span<char> lent_memory() const;
   int64_t allocated_bytes() const;  ///< of all regions but the tiers; equals plan().arena.total()
   const std::vector<ActionTime>& timeline() const { return timeline_; }
   const Communicators& communicators() const { return comm_; }

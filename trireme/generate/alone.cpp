@@ -21,19 +21,24 @@ plan::StepPlan plan_of(const model::Model& model, const model::Precision& precis
 constexpr double kSmall = 0x1p-7;
 constexpr double kSmallScales = 0x3d;  // bytes of codes, and of scales that are about as small
 
-engine::Engine engine_of(const model::Model& model, plan::StepPlan plan) {
+engine::Engine engine_of(const model::Model& model, plan::StepPlan plan, std::span<char> memory) {
   engine::Communicators alone = engine::connect(plan, {.name = "", .backend = "auto"});
-  return {model, std::move(plan), std::move(alone)};
+  return {model, std::move(plan), std::move(alone), {.memory = memory}};
 }
 
 }  // namespace
 
 Alone::Alone(const model::ModelConfig& config, const model::Precision& precision, const model::FillWeights& fill,
-             const Room& room, int64_t longest_prompt)
+             const Room& room, int64_t longest_prompt, std::span<char> memory)
     : model_(model::build_model(config, precision, {}, {.trains = false})),
-      engine_(engine_of(model_, plan_of(model_, precision, room, longest_prompt))),
+      engine_(engine_of(model_, plan_of(model_, precision, room, longest_prompt), memory)),
       generator_(engine_, room) {
-  for (const engine::GroupState& group : engine_.state())
+  refill(fill);
+}
+
+void Alone::refill(const model::FillWeights& fill) {
+  for (const engine::GroupState& group : engine_.state()) {
+    at::Tensor(group.master).zero_();
     for (size_t i = 0; i < group.parameters->size(); ++i) {
       const model::ParameterSpec& p = (*group.parameters)[i];
       const shard::FlatTensor& place = group.layout->tensors()[i];
@@ -53,6 +58,7 @@ Alone::Alone(const model::ModelConfig& config, const model::Precision& precision
         filled(p.is_quantized() ? flat : flat.view(p.shape));
       }
     }
+  }
   engine_.refresh_weights();
 }
 

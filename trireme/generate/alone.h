@@ -12,9 +12,13 @@ class Alone {
  public:
   /// `fill` writes the weights: one call for each parameter. Empty: they are the same small number.
   /// @param longest_prompt  of a Free Transformer
+  /// @param memory  EngineOptions::memory
   /// Errors    UsageError for an invalid configuration; Error without the memory
   Alone(const model::ModelConfig& config, const model::Precision& precision, const model::FillWeights& fill,
-        const Room& room, int64_t longest_prompt = 0);
+        const Room& room, int64_t longest_prompt = 0, std::span<char> memory = {});
+
+  /// Writes the weights anew.
+  void refill(const model::FillWeights& fill);
 
   Generator& generator() { return generator_; }
   engine::Engine& engine() { return engine_; }

@@ -181,8 +181,9 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
   }
   u.backward = u.forward;
   if (objective_.sums_documents() && parallel_.cp_size > 1) {
+    const bool three = objective_.is_pairs() || objective_.policy->weighs_answers();
     const TrafficRow sums{comm::UnitAxis::cp, comm::Operation::all_reduce, at::kDouble,
-                          (objective_.is_pairs() ? 3 : 2) * shape.tokens()};
+                          (three ? 3 : 2) * shape.tokens()};
     u.backward.push_back(sums);
     if (objective_.is_pairs()) u.forward.push_back(sums);  // forward only scores the tokens of answers
   }

@@ -48,7 +48,9 @@ void HeadUnit::declare_objective(UnitValues& v, const BatchShape& shape, int64_t
   if (!objective_.has_inputs()) return;
   v.forward_work[HeadWork::supervised] = {"supervised rows", {2, tokens}, at::kLong};
   v.forward_work[HeadWork::documents] = {
-      objective_.is_pairs() ? "sums of replies" : "log-probabilities", {3, shape.tokens()}, at::kDouble};
+      objective_.is_pairs() ? "sums of replies" : "log-probabilities",
+      {objective_.policy && objective_.policy->weighs_answers() ? 4 : 3, shape.tokens()},
+      at::kDouble};
 }
 
 // One token's loss is (1 - s) (-log p) + s (log sum - mean logit) + z (log sum)^2, with s for label smoothing.

@@ -11,9 +11,9 @@
 namespace trireme::model {
 namespace {
 
-// Rows of HeadWork::documents: of each token its log-probability; where an answer begins, the sum of its log-ratios and
-// the number of its tokens.
-enum Sum { kLogp, kLogRatio, kTokens };
+// Rows of HeadWork::documents: of each token its log-probability; where an answer begins, the sum of its log-ratios,
+// the number of its tokens, and with PolicyOptions::weighs_answers() the sum of its distances.
+enum Sum { kLogp, kLogRatio, kTokens, kDistance };
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void HeadUnit::policy_loss(UnitTensors& t, const Gradients* g) const {
       sum_answers(t, c);
     });
     if (by_sequence && parallel_.cp_size > 1) {
-      const at::Tensor sums = documents.narrow(0, kLogRatio, 2);
+      const at::Tensor sums = documents.narrow(0, kLogRatio, documents.size(0) - kLogRatio);
       t.ranks[comm::UnitAxis::cp]->all_reduce(sums, sums, {})->wait();
     }
   }
@@ -57,7 +57,8 @@ void HeadUnit::sum_answers(UnitTensors& t, const Chunk& c) const {
                 *number = t.work[HeadWork::supervised].data_ptr<int64_t>() + c.first;
   const std::vector<int64_t> places =
       objective_.sums_documents() ? document_places(t, parallel_) : std::vector<int64_t>();
-  const double* old = input_row(t, PolicyInput::old);
+  const double *old = input_row(t, PolicyInput::old), *reference = input_row(t, PolicyInput::reference);
+  double* const distance = objective_.policy->weighs_answers() ? doubles(documents[kDistance]) : nullptr;
   for (int64_t k = 0; k < c.rows; ++k) {
     if (targets[k] == kNoTarget) continue;
     logp[number[k]] = rows.logp(k);
@@ -65,6 +66,7 @@ void HeadUnit::sum_answers(UnitTensors& t, const Chunk& c) const {
     const int64_t place = places[static_cast<size_t>(number[k])];
     log_ratio[place] += rows.logp(k) - old[number[k]];
     tokens[place] += 1;
+    if (distance != nullptr) distance[place] += distance_of(*objective_.policy, rows.logp(k) - reference[number[k]]);
   }
 }
 
@@ -76,7 +78,8 @@ void HeadUnit::judge_answers(UnitTensors& t, const Chunk& c) const {
   const double *weight = input_row(t, PolicyInput::weight), *advantage = input_row(t, PolicyInput::advantage),
                *old = input_row(t, PolicyInput::old), *reference = input_row(t, PolicyInput::reference);
   const at::Tensor& documents = t.work[HeadWork::documents];
-  const double *log_ratio = doubles(documents[kLogRatio]), *tokens = doubles(documents[kTokens]);
+  const double *log_ratio = doubles(documents[kLogRatio]), *tokens = doubles(documents[kTokens]),
+               *distance = objective_.policy->weighs_answers() ? doubles(documents[kDistance]) : nullptr;
   const std::vector<int64_t> places =
       objective_.sums_documents() ? document_places(t, parallel_) : std::vector<int64_t>();
   double *weights = doubles(t.work[HeadWork::row_weights]) + 3 * c.first, *sums = doubles(t.loss_sum);
@@ -90,7 +93,8 @@ void HeadUnit::judge_answers(UnitTensors& t, const Chunk& c) const {
                                          .old = old[i],
                                          .reference = reference[i],
                                          .advantage = advantage[i],
-                                         .mean_log_ratio = places.empty() ? 0 : log_ratio[place] / tokens[place]});
+                                         .mean_log_ratio = places.empty() ? 0 : log_ratio[place] / tokens[place],
+                                         .mean_distance = distance == nullptr ? 0 : distance[place] / tokens[place]});
     sums[0] += weight[i] * judged.loss;
     sums[1] += judged.kl;
     sums[2] += judged.is_clipped ? 1 : 0;

@@ -44,12 +44,16 @@ PolicyJudgement judge_token(const PolicyOptions& o, const PolicyToken& t) {
     j = {.loss = -t.advantage * *o.epsilon_c, .ratio = ratio.value, .is_clipped = true};
   if (o.beta == 0) return j;
   Slope kl = kl_of(o.kl, t.logp - t.reference);
-  if (o.ratio_of_kl) kl = {kl.value * ratio.value, kl.slope * ratio.value + kl.value * ratio.slope};
+  // Of n tokens with one ratio each moves it by r / n, and with it the n distances.
+  const double moved = o.weighs_answers() ? t.mean_distance : kl.value;
+  if (o.ratio_of_kl) kl = {kl.value * ratio.value, kl.slope * ratio.value + moved * ratio.slope};
   j.kl = kl.value;
   j.loss += o.beta * kl.value;
   j.d_logp += o.beta * kl.slope;
   return j;
 }
+
+double distance_of(const PolicyOptions& o, double above) { return kl_of(o.kl, above).value; }
 
 std::span<const char* const> policy_measures() {
   static constexpr const char* kNames[] = {"kl", "clip_ratio", "ratio"};

@@ -24,8 +24,9 @@ struct PolicyInput {
 
 struct PolicyToken {
   double logp = 0, old = 0, reference = 0, advantage = 0;
-  /// RatioOf::sequence: the mean of logp - old over the answer.
-  double mean_log_ratio = 0;
+  /// RatioOf::sequence: the means over the answer of logp - old, and of the distance, if
+  /// PolicyOptions::weighs_answers().
+  double mean_log_ratio = 0, mean_distance = 0;
 };
 
 /// A token's loss and its derivative by the token's log-probability.
@@ -38,8 +39,10 @@ struct PolicyJudgement {
 
 /// @returns  max(-A r, -A clip(r, 1 - epsilon, 1 + epsilon_high)) + beta kl, where r is the ratio of probabilities;
 ///           with epsilon_c and A < 0 at most -A epsilon_c; with ratio_of_kl, kl r in place of kl, whose derivative is
-///           that of the distance itself (DeepSeek-V3.2, 2025)
+///           that of the distance itself (DeepSeek-V3.2, 2025). If r is an answer's, all of its distances move with r
 PolicyJudgement judge_token(const PolicyOptions& options, const PolicyToken& token);
+/// A token's distance to the reference, without the ratio; `above`: logp - reference.
+double distance_of(const PolicyOptions& options, double above);
 
 /// What Measure the head has for policies, as means over tokens.
 std::span<const char* const> policy_measures();

@@ -30,8 +30,10 @@ struct PolicyOptions {
   RatioOf ratio = RatioOf::token;
   double beta = 0;  ///< weight of the distance to the reference; 0: there is none
   KlLoss kl = KlLoss::kl;
-  bool ratio_of_kl = false;  ///< the distance counts times the ratio, with ratios of tokens only
+  bool ratio_of_kl = false;  ///< the distance counts times the ratio
   double temperature = 1;  ///< logits are divided by it, as in sampling
+  /// One ratio weighs all distances of an answer, so its derivative needs their sum.
+  bool weighs_answers() const { return ratio == RatioOf::sequence && ratio_of_kl && beta > 0; }
   bool operator==(const PolicyOptions&) const = default;
 };
 

@@ -90,6 +90,16 @@ MemoryReport memory_report(const StepPlan& plan) {
                                                                            : "  answers, with their cache",
                                  most);
   }
+  if (plan.request.lent_bytes > 0) {
+    int64_t persistent = 0;
+    for (int m = 0; m < schedule::kNumMemories; ++m)
+      if (!schedule::is_tier(static_cast<schedule::Memory>(m)))
+        persistent += plan.arena.persistent[static_cast<size_t>(m)];
+    const int64_t lent = schedule::aligned(plan.request.lent_bytes);
+    report.phases.emplace_back("  answers in 4 bits, with cache", persistent + lent);
+    int64_t& own = bound[static_cast<size_t>(schedule::Memory::own)];
+    own = std::max(own, plan.lent_begin() + lent);
+  }
   report.lower_bound_bytes = std::accumulate(bound.begin(), bound.end(), int64_t{0});
   return report;
 }

@@ -426,6 +426,10 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
     if (plan.storage[g].trained && plan.holders(g).size() > 1) plan.tied_groups.push_back(g);
   equalize_persistent(plan.lists);
   plan.arena = schedule::place(plan.lists.values, request.guard_bytes);
+  if (request.lent_bytes > 0) {
+    int64_t& own = plan.arena.bytes[static_cast<size_t>(schedule::Memory::own)];
+    own = std::max(own, plan.lent_begin() + schedule::aligned(request.lent_bytes));
+  }
   validate(model, plan);
   return plan;
 }

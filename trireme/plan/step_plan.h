@@ -88,6 +88,8 @@ struct StepPlan {
   int64_t first_sum(int unit) const;
   int64_t sums_of_rank(int stage_rank) const;
   int stage_rank_of(int unit) const;
+  /// Where StepRequest::lent_bytes lie in own memory: where no persistent value is.
+  int64_t lent_begin() const;
   const model::Model* model = nullptr;  ///< outlives the plan
 };
 

@@ -122,6 +122,10 @@ int StepPlan::stage_rank_of(int unit) const {
   return stages.rank_of(static_cast<int>(after - first_unit.begin()) - 1);
 }
 
+int64_t StepPlan::lent_begin() const {
+  return schedule::aligned(arena.persistent[static_cast<size_t>(schedule::Memory::own)]);
+}
+
 int64_t StepPlan::first_sum(int unit) const {
   int64_t before = 0;
   for (int u = 0; u < unit; ++u)

@@ -35,6 +35,7 @@ struct StepRequest {
   schedule::OffloadSettings offload = {};
   bool save_copy = false;                  ///< plan memory for a copy of the state that this rank saves
   int64_t guard_bytes = 0;                 ///< free bytes behind every transient value (debugging)
+  int64_t lent_bytes = 0;  ///< of own memory, for what a caller keeps there between lists (Engine::lent_memory)
 
   int coordinate(comm::Axis axis) const { return mesh.coordinate(rank, axis); }
   int size(comm::Axis axis) const { return mesh.size(axis); }

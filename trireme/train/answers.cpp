@@ -71,22 +71,36 @@ PromptSet read_prompt_set(const Settings& settings, const std::string& file, con
 
 AnswerWriter::AnswerWriter(Session& session, const text::Tokenizer& tokenizer,
                            const std::vector<rewards::Weighted>& rewards)
-    : s_(session), tokenizer_(tokenizer), rewards_(rewards), stop_ids_(ends_of_answers(s_.settings, tokenizer)) {
-  const plan::StepRequest& request = s_.engine->plan().request;
+    : s_(session),
+      tokenizer_(tokenizer),
+      rewards_(rewards),
+      stop_ids_(ends_of_answers(s_.settings, tokenizer)),
+      trained_(copies_of(s_.engine->plan().request)) {
+  if (s_.settings.grpo.rollout_quantize == base::BlockFormat::none) return;
+  sampler_ = std::make_unique<QuantizedSampler>(s_);
+  quantized_ = {.mine = s_.world().rank(), .count = s_.world().size()};  // every rank has a whole model
+  for (int rank = 0; rank < quantized_.count; ++rank) quantized_.heads.push_back(rank);
+}
+
+AnswerWriter::Copies AnswerWriter::copies_of(const plan::StepRequest& request) {
   // Ranks that divide a sequence in training (cp) answer different questions.
   const auto copy_of = [](const plan::StepRequest& r) {
     return r.data_index() * r.size(comm::Axis::cp) + r.coordinate(comm::Axis::cp);
   };
-  copy_ = copy_of(request);
-  copies_ = request.num_data_ranks() * request.size(comm::Axis::cp);
+  Copies copies{.mine = copy_of(request), .count = request.num_data_ranks() * request.size(comm::Axis::cp)};
   const auto is_head = [](const plan::StepRequest& r) {
     return r.coordinate(comm::Axis::tp) == 0 && r.coordinate(comm::Axis::pp) == 0;
   };
-  counts_ = is_head(request);
-  heads_.resize(static_cast<size_t>(copies_));
+  copies.judges = is_head(request);
+  copies.heads.resize(static_cast<size_t>(copies.count));
   for (int rank = 0; rank < request.mesh.world_size(); ++rank)
     if (const plan::StepRequest other = request.of_rank(rank); is_head(other))
-      heads_[static_cast<size_t>(copy_of(other))] = rank;
+      copies.heads[static_cast<size_t>(copy_of(other))] = rank;
+  return copies;
+}
+
+void AnswerWriter::begin_rollout() {
+  if (sampler_) sampler_->load();
 }
 
 std::string AnswerWriter::text_of(const RolloutAnswer& answer) const {
@@ -98,16 +112,17 @@ std::string AnswerWriter::text_of(const RolloutAnswer& answer) const {
 }
 
 std::vector<RolloutGroup> AnswerWriter::write_own(const std::vector<AskedPrompt>& questions,
-                                                  std::span<const int64_t> numbers, const Drawing& drawing) {
+                                                  std::span<const int64_t> numbers, const Drawing& drawing,
+                                                  const Copies& copies) {
   const GrpoSettings& g = s_.settings.grpo;
-  generate::Generator generator(*s_.engine, room_for_answers(g));
+  generate::Generator generator(sampler_ && drawing.of_rollout ? sampler_->engine() : *s_.engine, room_for_answers(g));
   std::vector<RolloutGroup> groups;
-  for (size_t i = static_cast<size_t>(copy_); i < numbers.size(); i += static_cast<size_t>(copies_))
+  for (size_t i = static_cast<size_t>(copies.mine); i < numbers.size(); i += static_cast<size_t>(copies.count))
     groups.push_back({.prompt = numbers[i],
                       .tokens = questions[static_cast<size_t>(numbers[i])].tokens,
                       .answers = std::vector<RolloutAnswer>(static_cast<size_t>(drawing.samples)),
                       .failure = ""});
-  auto place = static_cast<uint64_t>(copy_);  // of the question
+  auto place = static_cast<uint64_t>(copies.mine);  // of the question
   for (RolloutGroup& group : groups) {
     for (size_t sample = 0; sample < group.answers.size(); ++sample) {
       RolloutAnswer& answer = group.answers[sample];
@@ -136,7 +151,7 @@ std::vector<RolloutGroup> AnswerWriter::write_own(const std::vector<AskedPrompt>
                            answer.is_truncated = why == generate::Finish::length || why == generate::Finish::context;
                          }});
     }
-    place += static_cast<uint64_t>(copies_);
+    place += static_cast<uint64_t>(copies.count);
   }
   generator.run();
   return groups;
@@ -175,20 +190,22 @@ void AnswerWriter::judge(const AskedPrompt& question, RolloutGroup& group, int64
 
 std::vector<RolloutGroup> AnswerWriter::write(const std::vector<AskedPrompt>& questions,
                                               std::span<const int64_t> numbers, const Drawing& drawing, int64_t step) {
-  std::vector<RolloutGroup> own = write_own(questions, numbers, drawing);
+  const Copies& copies = sampler_ && drawing.of_rollout ? quantized_ : trained_;
+  std::vector<RolloutGroup> own = write_own(questions, numbers, drawing, copies);
   std::string mine;
   checkpoint::agree(s_.world(), [&] {
-    if (!counts_) return;
+    if (!copies.judges) return;
     for (RolloutGroup& group : own) judge(questions[static_cast<size_t>(group.prompt)], group, step);
     mine = to_json({.groups = std::move(own)});
   });
   std::vector<RolloutGroup> groups(numbers.size());
-  for (int copy = 0; copy < copies_; ++copy) {
-    Rollout part = parse_rollout(checkpoint::broadcast_text(s_.world(), mine, heads_[static_cast<size_t>(copy)]), "");
+  for (int copy = 0; copy < copies.count; ++copy) {
+    const int head = copies.heads[static_cast<size_t>(copy)];
+    Rollout part = parse_rollout(checkpoint::broadcast_text(s_.world(), mine, head), "");
     size_t at = static_cast<size_t>(copy);
     for (RolloutGroup& group : part.groups) {
       groups[at] = std::move(group);
-      at += static_cast<size_t>(copies_);
+      at += static_cast<size_t>(copies.count);
     }
   }
   return groups;

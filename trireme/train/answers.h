@@ -1,6 +1,7 @@
 // Answers: the model's own texts to prompts while it is trained, and what they are worth. The engine's list of
 // generation writes them with the weights that the next step trains. So a token's log-probability here is the one that
-// the step computes, bit for bit.
+// the step computes, bit for bit. With grpo.rollout_quantize, a model in 4 bits beside it writes those of rollouts
+// (train/quantized_sampler.h).
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "trireme/generate/generator.h"
 #include "trireme/rewards/reward.h"
 #include "trireme/text/tokenizer.h"
+#include "trireme/train/quantized_sampler.h"
 #include "trireme/train/rollout.h"
 #include "trireme/train/session.h"
 
@@ -37,12 +39,16 @@ struct Drawing {
   int64_t samples = 1;  ///< to each question
   bool likeliest = false;  ///< the likeliest tokens
   uint64_t key = 0;  ///< other draws for other keys
+  bool of_rollout = false;  ///< by the weights in 4 bits, if there are such
 };
 
 class AnswerWriter {
  public:
   AnswerWriter(Session& session, const text::Tokenizer& tokenizer, const std::vector<rewards::Weighted>& rewards);
 
+  /// Comes before the answers of a rollout: quantizes the weights, if grpo.rollout_quantize says so. Every rank must
+  /// call.
+  void begin_rollout();
   /// Answers to some questions, with their rewards. Copies of the model divide the questions; the result is the same on
   /// every rank. Every rank must call.
   ///
@@ -54,17 +60,24 @@ class AnswerWriter {
   std::string text_of(const RolloutAnswer& answer) const;
 
  private:
+  /// Which ranks answer which questions.
+  struct Copies {
+    int mine = 0, count = 1;  ///< of the model
+    bool judges = true;  ///< one rank of each copy does
+    std::vector<int> heads = {};  ///< these ranks, by copy
+  };
+  static Copies copies_of(const plan::StepRequest& request);
+
   std::vector<RolloutGroup> write_own(const std::vector<AskedPrompt>& questions, std::span<const int64_t> numbers,
-                                      const Drawing& drawing);
+                                      const Drawing& drawing, const Copies& copies);
   void judge(const AskedPrompt& question, RolloutGroup& group, int64_t step) const;
 
   Session& s_;
   const text::Tokenizer& tokenizer_;
   const std::vector<rewards::Weighted>& rewards_;
   std::vector<int64_t> stop_ids_;
-  int copy_ = 0, copies_ = 1;  ///< of the model
-  bool counts_ = false;  ///< one rank of each copy judges
-  std::vector<int> heads_;  ///< these ranks, by copy
+  Copies trained_, quantized_;
+  std::unique_ptr<QuantizedSampler> sampler_;  ///< null: the trained weights write all answers
 };
 
 }  // namespace trireme::train

@@ -125,7 +125,9 @@ void AnswerRows::load(const engine::BatchTensors& to, int64_t first, bool weighs
       rows.targets[at] = answer.tokens[token];
       if (!weighs) continue;
       inputs[model::PolicyInput::weight][at] = answer.weight;
-      inputs[model::PolicyInput::advantage][at] = answer.advantage;
+      // A weight of 0 or more goes through the bounds of the ratio as a factor of the advantage does.
+      inputs[model::PolicyInput::advantage][at] =
+          answer.advantage * (answer.correction.empty() ? 1 : answer.correction[token]);
       inputs[model::PolicyInput::old][at] = answer.logprobs[token];
       if (!answer.reference.empty()) inputs[model::PolicyInput::reference][at] = answer.reference[token];
     }

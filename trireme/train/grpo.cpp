@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "trireme/adapt/from_settings.h"
 #include "trireme/adapt/open_model.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
@@ -18,13 +19,16 @@
 #include "trireme/base/text.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/show.h"
+#include "trireme/model/tensor_names.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/answers.h"
 #include "trireme/train/frozen_reference.h"
 #include "trireme/train/measures.h"
 #include "trireme/train/run_data.h"
+#include "trireme/train/sampler_correction.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/whole_weights.h"
 #include "trireme/train/without_dropout.h"
 
 namespace trireme::train {
@@ -89,7 +93,11 @@ class Grpo : public Task {
     identity.add("prompts", base::checksum_text(base::hash_text(base::read_file(*g_.prompts))));
     const std::string changed = meet_data(s_.settings.data, identity, state);
     keep_tokenizer(s_, state);
-    if (!state.task.empty() && changed.empty()) set_rollout(parse_rollout(state.task, "the checkpoint"));
+    if (!state.task.empty() && changed.empty()) {
+      Rollout rollout = parse_rollout(state.task, "the checkpoint");
+      rollout.corrections = set_corrections(g_, rollout.groups);
+      set_rollout(std::move(rollout));
+    }
     if (!changed.empty()) state.task.clear();
     prompts_read_ = state.samples;
     return changed;
@@ -153,6 +161,7 @@ class Grpo : public Task {
     const std::vector<std::string> names = measure_names();
     for (size_t i = 0; i < std::min(names.size(), rollout_.measures.size()); ++i)
       event.measures.push_back({names[i], rollout_.measures[i]});
+    event.measures.insert(event.measures.end(), rollout_.corrections.begin(), rollout_.corrections.end());
     event.measures.insert(event.measures.end(), memory_.begin(), memory_.end());
     if (evaluated) event.measures.insert(event.measures.end(), held_out_measures_.begin(), held_out_measures_.end());
   }
@@ -184,10 +193,13 @@ class Grpo : public Task {
     std::string about = base::plural(std::ssize(questions_.all), "prompt");
     if (questions_.too_long > 0) about += fmt::format(", {} too long and left out", questions_.too_long);
     if (!held_out_.all.empty()) about += fmt::format("; {} held out", held_out_.all.size());
+    const std::string from = g_.rollout_quantize == base::BlockFormat::none
+                                 ? ""
+                                 : fmt::format(", from {}", base::traits_of(g_.rollout_quantize).name);
     std::vector<std::string> lines = {
         fmt::format("data     {}", about),
-        fmt::format("rollout  {} x {} of up to {}, {}", base::plural(g_.batch_size, "prompt"),
-                    base::plural(g_.num_generations, "answer"), base::plural(g_.max_completion_length, "token"),
+        fmt::format("rollout  {} x {} of up to {}{}, {}", base::plural(g_.batch_size, "prompt"),
+                    base::plural(g_.num_generations, "answer"), base::plural(g_.max_completion_length, "token"), from,
                     steps_of_rollout(g_) == 1 ? "for a step" : fmt::format("for {} steps", steps_of_rollout(g_)))};
     std::string names;
     for (const rewards::Weighted& weighted : rewards_)
@@ -233,6 +245,7 @@ class Grpo : public Task {
 
   Rollout make_rollout(int64_t number, int64_t step) {
     const base::Stopwatch watch;
+    writer_.begin_rollout();
     Rollout rollout{.number = number, .prompts_read = prompts_read_};
     Tally tally;
     std::string failure;  // the first one
@@ -240,9 +253,10 @@ class Grpo : public Task {
     const bool refills = g_.dynamic_sampling == DynamicSampling::refill;
     while (std::ssize(rollout.groups) < g_.batch_size &&
            (batches == 0 || (refills && batches < double(g_.max_resampling)))) {
-      std::vector<RolloutGroup> groups =
-          writer_.write(questions_.all, next_prompts(rollout.prompts_read),
-                        {.samples = g_.num_generations, .key = static_cast<uint64_t>(rollout.prompts_read)}, step);
+      std::vector<RolloutGroup> groups = writer_.write(
+          questions_.all, next_prompts(rollout.prompts_read),
+          {.samples = g_.num_generations, .key = static_cast<uint64_t>(rollout.prompts_read), .of_rollout = true},
+          step);
       rollout.prompts_read += g_.batch_size;
       batches += 1;
       set_advantages(g_, groups);
@@ -260,7 +274,11 @@ class Grpo : public Task {
       base::warn("step {}: {} of {} have no reward and are left out; {}", step, tally.failed,
                  base::plural(static_cast<int64_t>(tally.groups), "group"), failure);
     if (refills) set_advantages(g_, rollout.groups);  // the batch's deviation is that of what is left
-    if (!g_.use_rollout_logps) score_answers(s_, rollout.groups, &RolloutAnswer::logprobs);
+    if (g_.correction() != SamplerCorrection::none)
+      for (RolloutGroup& group : rollout.groups)
+        for (RolloutAnswer& answer : group.answers) answer.sampled = answer.logprobs;
+    if (g_.scores_answers()) score_answers(s_, rollout.groups, &RolloutAnswer::logprobs);
+    rollout.corrections = set_corrections(g_, rollout.groups);
     if (reference_) reference_->score(rollout.groups);
     const double mean = tally.mean_reward(), seconds = watch.seconds();
     const auto each = [](double sum, double count) { return count > 0 ? sum / count : 0; };
@@ -326,6 +344,20 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
     throw UsageError(
         "mesh.context ring lets a token see the whole row, and answers lie side by side in rows; take mesh.context "
         "ulysses");
+  if (s.grpo.rollout_quantize != base::BlockFormat::none) {
+    const model::ModelConfig config = model::config_of(s.model);
+    if (config.quantized != base::BlockFormat::none)
+      throw UsageError(
+          "grpo.rollout_quantize: the model's matrices are kept in 4 bits already, and answers are written from these; "
+          "leave it out");
+    check_mergeable(config, adapt::adapters_of(s.lora, config),
+                    "grpo.rollout_quantize lets merged weights write answers");
+    if (model::tensor_names(config.architecture).block.in_out)
+      throw UsageError(fmt::format(
+          "grpo.rollout_quantize: models of type {} store their matrices transposed, which is not built for blocks of "
+          "4 bits; leave it out",
+          model::model_type(config.architecture)));
+  }
   if (s.accelerator == engine::Accelerator::cuda)
     throw UsageError("learning from rewards computes on processors only; set accelerator cpu");
 }

@@ -56,6 +56,10 @@ std::vector<base::Measured> memory_by_phase(const plan::StepPlan& plan) {
   const std::vector<plan::MemoryRow> phases = plan::memory_report(plan).phases;
   std::vector<base::Measured> named;
   for (size_t i = 0; i < phases.size(); ++i) {
+    if (i >= std::size(schedule::kLists)) {
+      named.push_back({"memory/quantized_sampling_bytes", double(phases[i].bytes)});
+      continue;
+    }
     const schedule::List list = schedule::kLists[i].list;
     const char* name = list == schedule::List::train      ? "memory/training_bytes"
                        : list == schedule::List::evaluate ? "memory/logprobs_bytes"

@@ -23,7 +23,8 @@ std::vector<base::Measured> measures_of(const model::Model& model, double loss, 
                                         const std::string& prefix = "");
 
 /// What the phases of a run that also samples need of the planned memory at most, as trireme explain memory prints it:
-/// memory/training_bytes, memory/logprobs_bytes, memory/sampling_bytes. Nothing for other runs.
+/// memory/training_bytes, memory/logprobs_bytes, memory/sampling_bytes, and memory/quantized_sampling_bytes if weights
+/// in 4 bits write answers. Nothing for other runs.
 std::vector<base::Measured> memory_by_phase(const plan::StepPlan& plan);
 
 /// Puts them into `event`: `measures` of the step's loss, and those of the held-out loss, if there is one, behind

@@ -68,6 +68,7 @@ std::string to_json(const Rollout& rollout) {
     for (const RolloutAnswer& a : g.answers)
       answers.push_back({{"tokens", a.tokens},
                          {"logprobs", numbers(a.logprobs)},
+                         {"sampled", numbers(a.sampled)},
                          {"reference", numbers(a.reference)},
                          {"truncated", a.is_truncated},
                          {"parts", numbers(a.parts)},
@@ -102,6 +103,7 @@ Rollout parse_rollout(const std::string& text, const std::string& place) try {
       group.answers.push_back(
           {.tokens = a.at("tokens").get<std::vector<int64_t>>(),
            .logprobs = numbers_of(a.at("logprobs")),
+           .sampled = a.contains("sampled") ? numbers_of(a.at("sampled")) : std::vector<double>(),
            .reference = numbers_of(a.at("reference")),
            .is_truncated = a.at("truncated").get<bool>(),
            .parts = numbers_of(a.at("parts")),

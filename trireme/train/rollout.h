@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/progress.h"
 #include "trireme/train/settings_grpo.h"
 
 namespace trireme::train {
@@ -18,12 +19,14 @@ inline constexpr double kLeftOut = std::numeric_limits<double>::quiet_NaN();
 struct RolloutAnswer {
   std::vector<int64_t> tokens;      ///< without the prompt; a stop token is the last one
   std::vector<double> logprobs;     ///< of each, when it was drawn, at the temperature of sampling; or computed anew
+  std::vector<double> sampled = {};  ///< when it was drawn, where both are known; else empty
   std::vector<double> reference;    ///< and under the reference; empty without one
   bool is_truncated = false;        ///< the limit of tokens ended it
   std::vector<double> parts;        ///< of the reward, by reward function; or kLeftOut
   std::optional<double> reward;     ///< the weighted sum; none: the answer is left out of its group
   double advantage = 0;
   double weight = 0;                ///< of each of its tokens in the loss of its step
+  std::vector<double> correction = {};  ///< that of each token for how it was drawn (sampler_correction.h); empty: 1
   bool operator==(const RolloutAnswer&) const = default;
 };
 
@@ -42,6 +45,7 @@ struct Rollout {
   int64_t prompts_read = 0;         ///< since the start of training, with those of this rollout
   std::vector<RolloutGroup> groups; ///< in the order in which optimizer steps take them
   std::vector<double> measures = {};///< of sampling, which metrics repeat for each of its steps
+  std::vector<base::Measured> corrections = {};///< likewise of set_corrections(); not saved
   bool operator==(const Rollout&) const = default;
 };
 

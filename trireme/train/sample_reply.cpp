@@ -109,7 +109,7 @@ void check_sample(const Settings& settings, const model::ModelConfig& config, co
         "eval.max_new_tokens asks for sample replies, which are written on processors only, and this run is on GPUs; "
         "leave it out, and give a checkpoint to trireme generate");
   const model::Adapters adapters = adapt::adapters_of(settings.lora, config);
-  check_mergeable(config, adapters);
+  check_mergeable(config, adapters, "eval.max_new_tokens asks for sample replies, which merged weights write");
   const auto prompt = static_cast<int64_t>(sample_prompt(settings, data, tokenizer).size());
   const int64_t bytes =
       sample_bytes(config, adapters, sample_precision(settings), cached_tokens(settings, config, prompt));

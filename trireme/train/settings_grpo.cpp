@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/config/problems.h"
+#include "trireme/model/settings.h"
 
 namespace trireme::train {
 
@@ -42,6 +43,17 @@ std::span<const config::Choice<DynamicSampling>> choices_of(DynamicSampling) {
   return kTable;
 }
 
+std::span<const config::Choice<SamplerCorrection>> choices_of(SamplerCorrection) {
+  using enum SamplerCorrection;
+  static const std::vector<config::Choice<SamplerCorrection>> kTable = {{automatic, "auto", {}},
+                                                                        {none, "none", {"null", "false"}},
+                                                                        {token_truncate, "token_truncate", {"token"}},
+                                                                        {token_mask, "token_mask", {}},
+                                                                        {sequence_truncate, "sequence_truncate", {}},
+                                                                        {sequence_mask, "sequence_mask", {}}};
+  return kTable;
+}
+
 namespace {
 
 void check(const GrpoSettings& s, config::Problems& problems) {
@@ -58,9 +70,10 @@ void check(const GrpoSettings& s, config::Problems& problems) {
   if (s.epsilon_c && *s.epsilon_c <= 1 + s.epsilon_high.value_or(s.epsilon))
     problems.add(fmt::format("grpo.epsilon_c {:g} lies within the bounds of the ratio", *s.epsilon_c), {},
                  "it bounds ratios above 1 + grpo.epsilon_high; give for instance 3");
-  if (s.use_bias_correction_kl && s.beta > 0 && s.loss_algo == model::RatioOf::sequence)
-    problems.add("grpo.use_bias_correction_kl multiplies each token's distance by the token's own ratio", {},
-                 "set it to false, or take grpo.loss_algo grpo");
+  if (s.sampler_is_min && s.sampler_is_threshold && *s.sampler_is_min >= *s.sampler_is_threshold)
+    problems.add(fmt::format("grpo.sampler_is_min {:g} is not below grpo.sampler_is_threshold {:g}", *s.sampler_is_min,
+                             *s.sampler_is_threshold),
+                 {}, "they are the bounds of the same weights; leave grpo.sampler_is_min out, or lower it");
   if (s.overlong_buffer && *s.overlong_buffer > s.max_completion_length)
     problems.add(fmt::format("grpo.overlong_buffer {} is longer than an answer", *s.overlong_buffer), {},
                  "it is the last part of grpo.max_completion_length, for instance a fifth");
@@ -95,7 +108,15 @@ config::Section section(GrpoSettings& s) {
             "the distance counts times the ratio of probabilities, so that its gradient has no bias (TRL's default)"},
            {"grpo.use_rollout_logps", &s.use_rollout_logps,
             "old log-probabilities are those of sampling; false: a pass over the answers computes them as training "
-            "does"},
+            "does. So it is with grpo.sampler_is, too"},
+           {"grpo.sampler_is", &s.sampler_is,
+            "a token's loss counts times its probability as training computes it, over the one that it was drawn with: "
+            "at most the threshold (token_truncate), or not at all above it (token_mask); or times that of the whole "
+            "answer (sequence_truncate, sequence_mask). auto: token_truncate with grpo.rollout_quantize, else none"},
+           {"grpo.sampler_is_threshold", &s.sampler_is_threshold, "the largest of these weights",
+            Rules{.above = 0, .absent = "null", .when_absent = "no bound"}},
+           {"grpo.sampler_is_min", &s.sampler_is_min, "and the smallest",
+            Rules{.above = 0, .absent = "null", .when_absent = "no bound", .example = "0.5"}},
            {"grpo.epsilon", &s.epsilon, "a token's probability counts up to this share below the sampled one",
             Rules{.above = 0, .below = 1}},
            {"grpo.epsilon_high", &s.epsilon_high, "and up to this share above it",
@@ -136,6 +157,10 @@ config::Section section(GrpoSettings& s) {
             Rules{.at_least = 0, .at_most = 1}},
            {"grpo.rollout_batch_size", &s.rollout_batch_size, "answers that a copy of the model writes at a time",
             count("answers")},
+           {"grpo.rollout_quantize", &s.rollout_quantize,
+            "answers are written from the matrices of all blocks in 4 bits, quantized for each rollout, as quantize "
+            "has "
+            "them; evaluations answer with all bits"},
            {"grpo.reference", &s.reference, "folder of the reference",
             Rules{.absent = "none",
                   .when_absent = "the model before training, without adapters",
@@ -148,15 +173,17 @@ config::Section section(GrpoSettings& s) {
            {"grpo.eval_samples", &s.eval_samples,
             "at each evaluation, drawn answers to each held-out prompt, beside the likeliest one (mean@k)",
             Rules{.unit = "answers", .at_least = 0}}},
-      .others = {{{"max_generation_steps", "total_generation_steps", "max_tokens_to_generate"},
-                  "an answer ends after grpo.max_completion_length tokens"},
-                 {{"train_micro_batch_size"}, "rows that a rank computes at once are train.micro_batch_size"},
-                 {{"gradient_accumulation_steps"},
-                  "accumulation follows from grpo.mini_batch_size, train.micro_batch_size and the number of ranks"},
-                 {{"reward_funcs", "reward_functions"}, "rewards are named in reward.functions"},
-                 {{"sampler_is", "use_vllm", "vllm_mode"},
-                  "answers are sampled with the weights that are trained, so nothing has to be corrected; leave it out",
-                  true}},
+      .others =
+          {{{"max_generation_steps", "total_generation_steps", "max_tokens_to_generate"},
+            "an answer ends after grpo.max_completion_length tokens"},
+           {{"train_micro_batch_size"}, "rows that a rank computes at once are train.micro_batch_size"},
+           {{"gradient_accumulation_steps"},
+            "accumulation follows from grpo.mini_batch_size, train.micro_batch_size and the number of ranks"},
+           {{"reward_funcs", "reward_functions"}, "rewards are named in reward.functions"},
+           {{"use_vllm", "vllm_mode"},
+            "answers are sampled by the engine that trains; leave it out. grpo.rollout_quantize lets them be written "
+            "from weights in 4 bits",
+            true}},
       .check = [&s](config::Problems& problems) { check(s, problems); }};
 }
 

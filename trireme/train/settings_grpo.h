@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/block_format.h"
 #include "trireme/config/declaration.h"
 #include "trireme/model/settings_policy.h"
 
@@ -43,6 +44,18 @@ enum class DynamicSampling {
 };
 std::span<const config::Choice<DynamicSampling>> choices_of(DynamicSampling);
 
+/// How the weights of tokens are bounded that correct for answers whose old log-probabilities are not those of sampling
+/// (train/sampler_correction.h).
+enum class SamplerCorrection {
+  automatic,  ///< none, or token_truncate with weights that are not the trained ones
+  none,
+  token_truncate,  ///< of each token; a weight beyond a bound becomes the bound
+  token_mask,  ///< of each token; beyond a bound, 0
+  sequence_truncate,  ///< one for a whole answer
+  sequence_mask,
+};
+std::span<const config::Choice<SamplerCorrection>> choices_of(SamplerCorrection);
+
 struct GrpoSettings {
   std::optional<std::string> prompts, val_prompts;
   int64_t num_generations = 2;
@@ -52,7 +65,10 @@ struct GrpoSettings {
   double beta = 0.04;
   model::KlLoss kl_loss_mode = model::KlLoss::kl;
   bool use_bias_correction_kl = false;
-  bool use_rollout_logps = true;  ///< old log-probabilities are those of sampling
+  bool use_rollout_logps = true;  ///< old log-probabilities are those of sampling, unless sampler_is needs both
+  SamplerCorrection sampler_is = SamplerCorrection::automatic;
+  std::optional<double> sampler_is_threshold = 2.0;
+  std::optional<double> sampler_is_min;
   double epsilon = 0.2;
   std::optional<double> epsilon_high;  ///< absent: epsilon
   std::optional<double> epsilon_c;
@@ -73,12 +89,21 @@ struct GrpoSettings {
   double top_p = 1;
   double min_p = 0;
   int64_t rollout_batch_size = 32;
+  base::BlockFormat rollout_quantize = base::BlockFormat::none;  ///< what writes the answers of rollouts
   std::optional<std::string> reference;  ///< absent: the model before training
   std::optional<std::vector<std::string>> stop;
   std::optional<std::string> system;
   std::optional<std::string> chat_template;
   int64_t eval_samples = 0;  ///< drawn answers to each held-out prompt, beside the likeliest one
   bool operator==(const GrpoSettings&) const = default;
+
+  /// sampler_is, where it is automatic.
+  SamplerCorrection correction() const {
+    if (sampler_is != SamplerCorrection::automatic) return sampler_is;
+    return rollout_quantize == base::BlockFormat::none ? SamplerCorrection::none : SamplerCorrection::token_truncate;
+  }
+  /// Old log-probabilities are computed in a pass over the answers.
+  bool scores_answers() const { return !use_rollout_logps || correction() != SamplerCorrection::none; }
 };
 config::Section section(GrpoSettings& settings);
 

@@ -25,6 +25,7 @@
 #include "trireme/text/byte_tokenizer.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/answer_room.h"
+#include "trireme/train/quantized_sampler.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -105,6 +106,7 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   if (settings.task == Learning::rewards) {
     r.generation = generate::shape_of(model, room_for_answers(settings.grpo), /*longest_prompt=*/0);
     const int64_t tp = r.size(comm::Axis::tp);
+    r.lent_bytes = quantized_sampler_bytes(settings, model);
     if (r.sequence_parallel) r.generation.rows = (r.generation.rows + tp - 1) / tp * tp;  // ranks divide them
   }
   r.num_micro_batches = static_cast<int>(accumulation(settings, num_ranks));

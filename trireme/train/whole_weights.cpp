@@ -52,34 +52,35 @@ int64_t collecting_bytes(const std::vector<model::ParameterSpec>& whole, const m
   return (buffers + factors) * static_cast<int64_t>(sizeof(double));
 }
 
-void check_mergeable(const model::ModelConfig& config, const model::Adapters& adapters) {
+void check_mergeable(const model::ModelConfig& config, const model::Adapters& adapters, std::string_view why) {
   for (const adapt::Module& module : adapt::modules_of(config)) {
     const auto adapter = adapters.modules.find(module.name);
     if (adapter == adapters.modules.end() || !adapter->second.bias || !module.bias.empty()) continue;
     throw UsageError(
-        fmt::format("eval.max_new_tokens asks for sample replies, which merged weights write, and the bias of B "
-                    "(lora.bias) has no place in {}, which has no bias; leave one of the two out",
-                    module.name));
+        fmt::format("{}, and the bias of B (lora.bias) has no place in {}, which has no bias; leave one of the two out",
+                    why, module.name));
   }
 }
 
-WholeWeights::WholeWeights(engine::Engine& engine, const model::Model& model, comm::Communicator& world)
-    : model_(model), world_(world), modules_(adapt::modules_of(model.config)) {
-  model::Parallel parallel = engine.plan().request.parallel();
+WholeWeights::WholeWeights(engine::Engine& engine, const model::Model& model, comm::Communicator& world, On where)
+    : model_(model), world_(world), modules_(adapt::modules_of(model.config)), on_every_rank_(where == On::every_rank) {
+  const plan::StepRequest& request = engine.plan().request;
+  is_whole_ = request.num_shards() == 1 && request.size(comm::Axis::tp) == 1 && request.size(comm::Axis::pp) == 1;
+  model::Parallel parallel = request.parallel();
   tp_rank_ = parallel.tp_rank;
   for (parallel.tp_rank = 0; parallel.tp_rank < parallel.tp_size; ++parallel.tp_rank) {
     records_.emplace_back();
-    const model::Model part =
-        model::build_model(model.config, engine.plan().request.precision, parallel, {}, model.adapters);
+    const model::Model part = model::build_model(model.config, request.precision, parallel, {}, model.adapters);
     for (const auto& unit : part.units)
       for (const model::ParameterSpec& p : unit->parameters())
         if (p.is_quantized()) records_.back()[p.name] = p.quantized;
   }
   for (const engine::GroupState& g : engine.state()) {
     add_records(g);
-    for_each_part(g, g.saved, [&](const model::ParameterSpec& spec, int64_t begin, int64_t end, int64_t at) {
-      if (spec.counted) parts_[spec.name].push_back({begin, g.master.narrow(0, at, end - begin)});
-    });
+    for_each_part(g, is_whole_ ? g.held : g.saved,
+                  [&](const model::ParameterSpec& spec, int64_t begin, int64_t end, int64_t at) {
+                    if (spec.counted) parts_[spec.name].push_back({begin, g.master.narrow(0, at, end - begin)});
+                  });
   }
   for (const model::ParameterGroup& group : model.groups)
     for (const model::ParameterSpec& p : group.parameters) names_.insert(p.name);
@@ -107,23 +108,27 @@ void WholeWeights::collect(const model::ParameterSpec& p, const at::Tensor& to) 
 
 // Sums over ranks of which one at most has a number other than 0, so nothing is rounded.
 void WholeWeights::gather(const std::vector<Part>& parts, int64_t size, const at::Tensor& to) {
+  if (is_whole_) {
+    for (const Part& part : parts)
+      if (to.defined()) to.view({-1}).narrow(0, part.begin, part.values.numel()).copy_(part.values);
+    return;
+  }
   for (int64_t begin = 0; begin < size; begin += kElementsAtOnce) {
     const int64_t count = std::min(kElementsAtOnce, size - begin);
-    const at::Tensor mine = at::zeros({count}, at::kDouble),
-                     sum = world_.rank() == 0 ? at::empty_like(mine) : at::Tensor();
+    const at::Tensor mine = at::zeros({count}, at::kDouble), sum = has_result() ? at::empty_like(mine) : at::Tensor();
     for (const Part& part : parts) {
       const int64_t first = std::max(begin, part.begin),
                     end = std::min(begin + count, part.begin + part.values.numel());
       if (first < end)
         mine.narrow(0, first - begin, end - first).copy_(part.values.narrow(0, first - part.begin, end - first));
     }
-    world_.reduce(sum, mine, 0, {})->wait();
+    (on_every_rank_ ? world_.all_reduce(sum, mine, {}) : world_.reduce(sum, mine, 0, {}))->wait();
     if (sum.defined()) to.view({-1}).narrow(0, begin, count).copy_(sum);
   }
 }
 
 at::Tensor WholeWeights::gather(const std::string& name, const std::vector<int64_t>& shape) {
-  const at::Tensor whole = world_.rank() == 0 ? at::empty(shape, at::kDouble) : at::Tensor();
+  const at::Tensor whole = has_result() ? at::empty(shape, at::kDouble) : at::Tensor();
   gather(parts_[name], c10::multiply_integers(shape), whole);
   return whole;
 }
@@ -133,7 +138,8 @@ void WholeWeights::add_records(const engine::GroupState& g) {
   if (g.storage->quantized == base::BlockFormat::none) return;
   for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
     const shard::FlatTensor& t = g.layout->tensors()[i];
-    const int64_t begin = std::max(g.saved.begin, t.offset), end = std::min(g.saved.end, t.offset + t.numel);
+    const shard::Range& range = is_whole_ ? g.held : g.saved;
+    const int64_t begin = std::max(range.begin, t.offset), end = std::min(range.end, t.offset + t.numel);
     if (begin >= end) continue;
     parts_[(*g.parameters)[i].name].push_back(
         {begin - t.offset, g.master.narrow(0, begin - g.held.begin, end - begin)});
