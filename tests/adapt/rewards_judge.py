@@ -368,7 +368,8 @@ def main():
                 for mesh in MESHES:
                     judged.on_mesh(mesh)
                 judged.resumes()
-                judged.ratio_begins_at_one()
+                if case[1] != "nf4 uncorrected":
+                    judged.ratio_begins_at_one()
             elif case[1] == "nf4 token":
                 for mesh in OF_ANSWERS:
                     judged.on_mesh(mesh)

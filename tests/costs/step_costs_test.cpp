@@ -93,6 +93,21 @@ TEST(StepCosts, AStepIsTheSumOfItsCausesAndOfWaits) {
   EXPECT_GT(q.executed_flops, p.executed_flops);
 }
 
+TEST(StepCosts, ARankAloneCommunicatesNothing) {
+  engine::Job job{.model = engine::small_llama(), .precision = engine::kMixed};
+  const auto cause = [](const Prediction& p, base::Activity activity) {
+    return p.causes[static_cast<size_t>(activity)];
+  };
+  Hardware slow = plain();
+  slow.memory_rate = 1;  // of adding micro-batches up, too
+  for (const bool shares_cores : {false, true}) {
+    slow.shares_cores = shares_cores;
+    const Prediction p = predicted(job, slow);
+    EXPECT_EQ(cause(p, base::Activity::communication), 0);
+    EXPECT_GT(cause(p, base::Activity::elementwise), 0);
+  }
+}
+
 TEST(StepCosts, RefusesHardwareWithoutTheLinksThatRanksNeed) {
   const engine::Job job{.model = engine::small_llama(), .precision = engine::kMixed, .mesh = {.shard = 4}};
   Hardware alone = plain();

@@ -8,6 +8,9 @@
 #include <map>
 #include <memory>
 
+#include "trireme/plan/activity.h"
+#include "trireme/plan/stage_plans.h"
+
 namespace trireme::plan {
 namespace {
 
@@ -246,6 +249,55 @@ TEST(StepPlan, ArenasOfAllAxesLieNearTheBound) {
   fmt::print("{} configurations: arenas of {} ranks within 1 % of the bound, of {} beyond, the worst {:.1f} % above\n",
              cases.size(), within, beyond, 100 * worst);
   EXPECT_GE(within, 15 * beyond);
+}
+
+TEST(StepPlan, OfAllStagesAtOnceIsThatOfEachRank) {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v"})
+    for (const char* name : {"llama-32m", "gpt2"}) {  // the latter's weights are tied over the pipeline
+      StepRequest r{.shape = {1, 128}, .mesh = {{.pp = 3, .shard = 2}, 6}, .rank = 1, .strategy = Strategy::full_shard};
+      r.precision = {at::kBFloat16, at::kFloat};
+      r.num_micro_batches = 6;
+      r.pipeline.schedule = schedule;
+      const model::Model model = model::build_model(model::catalogue_config(name), r.precision, r.parallel());
+      const std::vector<StepPlan> plans = make_stage_plans(model, r, PlacedStages::all),
+                                  quick = make_stage_plans(model, r, PlacedStages::fullest);
+      ASSERT_EQ(plans.size(), 3u);
+      for (size_t stage = 0; stage < plans.size(); ++stage) {
+        const int rank = r.mesh.group(1, {comm::Axis::pp})[stage];
+        const StepPlan alone = make_step_plan(model, r.of_rank(rank));
+        EXPECT_EQ(plans[stage].request.rank, rank);
+        EXPECT_EQ(plans[stage].arena.bytes, alone.arena.bytes) << name << " " << schedule << " stage " << stage;
+        EXPECT_EQ(plans[stage].local_groups, alone.local_groups);
+        EXPECT_EQ(plans[stage].tied_groups, alone.tied_groups);
+        EXPECT_EQ(plans[stage].groups.gather, alone.groups.gather);
+        const auto &values = plans[stage].train().values, &expected = alone.train().values;
+        ASSERT_EQ(values.size(), expected.size());
+        for (size_t v = 0; v < values.size(); ++v) EXPECT_EQ(values[v].offset, expected[v].offset);
+        EXPECT_GE(quick[stage].arena.total(), alone.arena.total());
+      }
+      const auto total = [](const StepPlan& p) { return p.arena.total(); };
+      const StepPlan &fullest = *std::ranges::max_element(plans, {}, total),
+                     &found = *std::ranges::max_element(quick, {}, total);
+      EXPECT_EQ(found.request.rank, fullest.request.rank) << name << " " << schedule;
+      EXPECT_EQ(found.arena.bytes, fullest.arena.bytes) << name << " " << schedule;
+    }
+}
+
+TEST(StepPlan, ARankAloneAddsUpItsMicroBatchesAndOthersCommunicate) {
+  for (const int ranks : {1, 2}) {
+    StepRequest r{.shape = {1, 32}, .mesh = sharded(ranks), .strategy = Strategy::no_shard};
+    r.num_micro_batches = 2;
+    const Planned p = plan_of("llama-5m", r);
+    int reductions = 0;
+    for (const schedule::Action& a : p.plan.train().actions) {
+      const bool reduces =
+          a.kind == schedule::ActionKind::reduce_gradient || a.kind == schedule::ActionKind::all_reduce_gradient;
+      reductions += reduces ? 1 : 0;
+      EXPECT_EQ(activity_of(p.plan, a),
+                reduces && ranks == 1 ? base::Activity::elementwise : schedule::traits_of(a.kind).activity);
+    }
+    EXPECT_GT(reductions, 0);
+  }
 }
 
 // Bytes of the persistent values of a kind.

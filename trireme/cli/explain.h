@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/plan/stage_plans.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/settings/settings.h"
 
@@ -29,10 +30,13 @@ struct Explained {
 /// Errors    UsageError: settings that cannot work, a rank that the mesh does not have
 Explained plan_of(const Settings& settings, int rank);
 
-/// Plans of one rank of each pipeline stage, by stage. More than one is told by a progress bar.
-/// Cost      half a second a stage of a model of 13 B parameters
-/// Errors    UsageError: settings that cannot work
-std::vector<Explained> plans_of_stages(const Settings& settings);
+struct ExplainedStages {
+  std::unique_ptr<model::Model> model;  ///< the plans refer to it
+  std::vector<plan::StepPlan> plans;  ///< of one rank of each pipeline stage, by stage
+};
+
+/// Errors    as plan_of()
+ExplainedStages plans_of_stages(const Settings& settings, plan::PlacedStages placed);
 
 /// How a schedule is shown.
 enum class ScheduleFormat {

@@ -5,12 +5,12 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
-#include "trireme/bench/measure.h"
 #include "trireme/cli/explain.h"
 #include "trireme/costs/step_costs.h"
 #include "trireme/observe/loss_curve.h"
@@ -140,7 +140,15 @@ config::Section section(ScheduleView& view, bool rank_alone) {
           {"width", &view.width, "width of the text", {.unit = "columns", .at_least = 60, .at_most = 1e6}}}};
 }
 
-Explained plan_of(const Settings& settings, int rank) {
+namespace {
+
+// A model and the request of one of its ranks.
+struct Requested {
+  std::unique_ptr<model::Model> model;
+  plan::StepRequest request;
+};
+
+Requested requested(const Settings& settings, int rank) {
   const int64_t ranks = world_size(settings);
   validate(settings, ranks);
   if (rank >= ranks)
@@ -149,22 +157,21 @@ Explained plan_of(const Settings& settings, int rank) {
   at::set_num_threads(train::threads_of_a_rank(settings));  // attention's scratch memory is planned for each thread
   const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request = train::step_request(settings, config, rank, static_cast<int>(ranks));
-  Explained e;
-  e.model = std::make_unique<model::Model>(train::build_run_model(settings, config, request));
-  e.plan = plan::make_step_plan(*e.model, request);
-  return e;
+  return {std::make_unique<model::Model>(train::build_run_model(settings, config, request)), request};
 }
 
-std::vector<Explained> plans_of_stages(const Settings& settings) {
-  std::vector<Explained> plans;
-  plans.push_back(plan_of(settings, 0));
-  const std::vector<int> ranks = plans.front().plan.request.mesh.group(0, {comm::Axis::pp});
-  bench::Progress progress("plan");
-  for (size_t stage = 1; stage < ranks.size(); ++stage) {
-    progress.step(std::ssize(plans), std::ssize(ranks), fmt::format("pipeline stage {}", stage + 1));
-    plans.push_back(plan_of(settings, ranks[stage]));
-  }
-  return plans;
+}  // namespace
+
+Explained plan_of(const Settings& settings, int rank) {
+  Requested r = requested(settings, rank);
+  plan::StepPlan plan = plan::make_step_plan(*r.model, r.request);
+  return {std::move(r.model), std::move(plan)};
+}
+
+ExplainedStages plans_of_stages(const Settings& settings, plan::PlacedStages placed) {
+  Requested r = requested(settings, 0);
+  std::vector<plan::StepPlan> plans = plan::make_stage_plans(*r.model, r.request, placed);
+  return {std::move(r.model), std::move(plans)};
 }
 
 void explain_schedule(const Settings& settings, const ScheduleView& view) {

@@ -61,15 +61,15 @@ config::Section section(PlanView& view) {
 }
 
 bool fits(const Settings& settings, const costs::Machines& machines) {
-  const std::vector<Explained> plans = plans_of_stages(settings);
-  return costs::needed(stages_of(plans), machines) <= costs::room(machines.hardware);
+  const ExplainedStages stages = plans_of_stages(settings, stages_that_count(machines));
+  return costs::needed(stages_of(stages.plans), machines) <= costs::room(machines.hardware);
 }
 
 /// A rank of the stage that needs the most.
 int fullest_rank(const Settings& settings) {
-  const std::vector<Explained> plans = plans_of_stages(settings);
-  return std::ranges::max_element(plans, {}, [](const Explained& e) { return e.plan.arena.total(); })
-      ->plan.request.rank;
+  const ExplainedStages stages = plans_of_stages(settings, plan::PlacedStages::fullest);
+  return std::ranges::max_element(stages.plans, {}, [](const plan::StepPlan& p) { return p.arena.total(); })
+      ->request.rank;
 }
 
 constexpr int64_t kUsualTries = 12;
@@ -146,8 +146,8 @@ std::string known_hardware() {
 }
 
 /// A plan is worth having before GPUs compute what it needs.
-void say_what_gpus_refuse(const Explained& e, const Settings& s) try {
-  if (s.accelerator == engine::Accelerator::cuda) engine::check_gpu(*e.model, e.plan.request, s.engine.poison);
+void say_what_gpus_refuse(const plan::StepPlan& plan, const Settings& s) try {
+  if (s.accelerator == engine::Accelerator::cuda) engine::check_gpu(*plan.model, plan.request, s.engine.poison);
 } catch (const UsageError& error) {
   fmt::print("note     a run is refused today: {}\n", error.what());
 }
@@ -163,9 +163,13 @@ constexpr const char* kPlanUsage =
 
 }  // namespace
 
-costs::StagePlans stages_of(const std::vector<Explained>& plans) {
+plan::PlacedStages stages_that_count(const costs::Machines& machines) {
+  return machines.hardware.shares_cores ? plan::PlacedStages::all : plan::PlacedStages::fullest;
+}
+
+costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans) {
   costs::StagePlans stages;
-  for (const Explained& e : plans) stages.push_back(&e.plan);
+  for (const plan::StepPlan& p : plans) stages.push_back(&p);
   return stages;
 }
 
@@ -204,10 +208,11 @@ int run_plan(Arguments arguments) {
   const int64_t batch = s.train.global_batch_size;
   if (!parsed.given("train.global_batch_size")) round_batch(s, batch);
   if (view.fit) fit_setting(s, *view.fit, machines, batch);
-  const std::vector<Explained> plans = plans_of_stages(s);
-  const Explained& e = plans.front();
-  const costs::Prediction p = costs::predict(*e.model, e.plan, machines);
-  const int64_t tokens = s.train.global_batch_size * e.plan.request.shape.sequence;
+  const ExplainedStages explained = plans_of_stages(s, stages_that_count(machines));
+  const costs::StagePlans stages = stages_of(explained.plans);
+  const plan::StepPlan& first = *stages.front();
+  const costs::Prediction p = costs::predict(*first.model, first, machines);
+  const int64_t tokens = s.train.global_batch_size * first.request.shape.sequence;
   const costs::Budget budget{
       .tokens = view.tokens,
       .price = view.price.value_or(cluster.hardware.price),
@@ -217,15 +222,15 @@ int run_plan(Arguments arguments) {
   fmt::print(
       "model    {}, {} parameters\nranks    {} on {} of {}: {}, pp {} x replicate {} x shard {} x cp {} x tp {}, "
       "{}\n",
-      s.model.name, base::human_quantity(double(e.model->config.num_parameters())), world_size(s),
+      s.model.name, base::human_quantity(double(first.model->config.num_parameters())), world_size(s),
       base::plural(s.num_nodes, "machine"), cluster.hardware.name, config::name_of(s.strategy), mesh.pp, mesh.replicate,
       mesh.shard, mesh.cp, mesh.tp, config::name_of(number_format(s)));
   fmt::print("a step   {} of {}, {} at a time on each rank\n", base::plural(s.train.global_batch_size, "sequence"),
-             base::plural(e.plan.request.shape.sequence, "token"), s.train.micro_batch_size);
-  fmt::print("{}", costs::render_plan(stages_of(plans), p, machines, budget, tokens));
-  if (view.json) base::write_file_atomic(*view.json, costs::plan_json(stages_of(plans), p, machines, tokens));
-  say_what_gpus_refuse(e, s);
-  if (view.explain) fmt::print("\n{}", costs::render_arithmetic(e.plan, machines, budget, tokens));
+             base::plural(first.request.shape.sequence, "token"), s.train.micro_batch_size);
+  fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens));
+  if (view.json) base::write_file_atomic(*view.json, costs::plan_json(stages, p, machines, tokens));
+  say_what_gpus_refuse(first, s);
+  if (view.explain) fmt::print("\n{}", costs::render_arithmetic(first, machines, budget, tokens));
   return 0;
 }
 

@@ -12,7 +12,11 @@
 
 namespace trireme::cli {
 
-costs::StagePlans stages_of(const std::vector<Explained>& plans);
+/// Of devices the fullest counts; ranks on processors share a machine's memory.
+plan::PlacedStages stages_that_count(const costs::Machines& machines);
+
+/// They point to `plans`.
+costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans);
 
 /// What a cluster says of a run's settings, where the user says nothing: how many ranks there are, and that they are
 /// GPUs.

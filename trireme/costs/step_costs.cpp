@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/collective.h"
+#include "trireme/plan/activity.h"
 
 namespace trireme::costs {
 namespace {
@@ -301,16 +302,17 @@ class Coster {
     schedule::ActionCost cost;
     if (a.kind == ActionKind::gather_norm) cost.compute = add(causes, base::Activity::optimizer, norm_partials(s, a));
     const std::vector<int> ranks = ranks_of(plan_, a);
+    const bool is_norm = a.kind == ActionKind::gather_norm;
+    const base::Activity sums = is_norm ? base::Activity::communication : plan::activity_of(plan_, a);
     if (machines_.hardware.shares_cores) {
       const double seconds = moving(moved_bytes(plan_, a), std::ssize(ranks));
-      cost.compute +=
-          add(causes, base::Activity::communication, seconds + meeting(machines_, operation_of(a.kind), ranks));
+      cost.compute += add(causes, sums, seconds + meeting(machines_, operation_of(a.kind), ranks));
       return cost;
     }
     if (ranks.size() > 1)
       cost.transfer = collective_seconds(machines_, operation_of(a.kind), double(a.bytes), ranks);
     else  // a rank alone still adds its micro-batch's gradient to the sum
-      cost.compute += add(causes, base::Activity::communication, moving(moved_bytes(plan_, a), 1));
+      cost.compute += add(causes, sums, moving(moved_bytes(plan_, a), 1));
     return cost;
   }
 

@@ -18,6 +18,7 @@
 #include "trireme/ops/parallel.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/optim/stored_update.h"
+#include "trireme/plan/activity.h"
 #include "trireme/plan/unit_pass.h"
 
 namespace trireme::engine {
@@ -335,8 +336,8 @@ void Engine::progress() {
 }
 
 void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
-  const base::Activity activity = schedule::traits_of(a.kind).activity;
-  const base::Metered metered(activity);
+  const base::Activity activity = schedule::traits_of(a.kind).activity, counts_as = plan::activity_of(plan_, a);
+  const base::Metered metered(counts_as);
   // Once the ranks have agreed to take the step, it is not given up.
   if (!given_up_ && !committed_ && inputs_ && inputs_->give_up) given_up_ = inputs_->give_up();
   // Copies are made and written back even then: what a step left alone must not change.
@@ -364,7 +365,7 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   if (a.kind == ActionKind::evict && inputs_ && committed_ && !takes_step()) return;
   comm::WorkPtr work = schedule::is_transfer(a.kind) ? transfer(a, b) : communicate(a, b);
   if (a.completes_at >= 0)
-    pending_.push_back({std::move(work), a.completes_at, activity});
+    pending_.push_back({std::move(work), a.completes_at, counts_as});
   else
     work->wait();
 }

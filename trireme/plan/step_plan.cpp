@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <numeric>
+#include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/side_by_side.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/optim/adamw8bit.h"
 #include "trireme/optim/by_tensor.h"
+#include "trireme/plan/stage_plans.h"
+#include "trireme/schedule/quick_placement.h"
 #include "trireme/schedule/validate.h"
 
 namespace trireme::plan {
@@ -269,12 +274,13 @@ void choose_groups(schedule::StepDeclaration& d) {
   }
 }
 
-schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, List list) {
+schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, List list,
+                                       std::vector<schedule::UnitDeclaration> units) {
   const StepRequest& r = plan.request;
   schedule::StepDeclaration d;
   d.is_wanted = r.wants(list);
   const model::BatchShape shape = r.shape_of(list);
-  d.units = declare_units(model, plan, list);
+  d.units = std::move(units);
   for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g) {
     const GroupStorage& storage = plan.storage[g];
     d.groups.push_back({.name = plan.layouts[g].name(),
@@ -328,63 +334,19 @@ void equalize_persistent(schedule::PerList<schedule::Schedule>& lists) {
   }
 }
 
-void validate(const model::Model& model, const StepPlan& plan) {
-  const auto check = [](const std::string& name, const std::vector<std::string>& problems) {
-    if (!problems.empty())
-      throw InternalError(fmt::format("the {} schedule is wrong: {}{}", name, problems[0],
-                                      problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : ""));
-  };
-  for (const schedule::Schedule& s : plan.lists) check(s.name, schedule::validate_list(s, plan.arena));
-  if (plan.request.mesh.world_size() == 1) return;
-  for (const schedule::ListTraits& list : schedule::kLists) {
-    if (!plan.request.wants(list.list)) continue;
-    const std::vector<schedule::Schedule> lists = stage_lists(model, plan, list.list);
-    check(list.name, schedule::validate_meetings(rank_programs(plan, lists)));
-  }
+void require_none(const std::string& name, const std::vector<std::string>& problems) {
+  if (!problems.empty())
+    throw InternalError(fmt::format("the {} schedule is wrong: {}{}", name, problems[0],
+                                    problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : ""));
 }
 
-}  // namespace
-
-std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, List list) {
-  const schedule::PipelineTiming timing = timing_of(plan, list);
-  schedule::StepDeclaration d = declare_step(model, plan, list);
-  std::vector<schedule::Schedule> lists;
-  for (int rank = 0; rank < plan.stages.ranks; ++rank) {
-    d.pipeline_rank = rank;
-    lists.push_back(schedule::make_list(list, d, timing));
-  }
-  return lists;
+// `lists` is indexed by pipeline rank.
+void check_meetings(const StepPlan& plan, const char* name, const std::vector<schedule::Schedule>& lists) {
+  require_none(name, schedule::validate_meetings(rank_programs(plan, lists)));
 }
 
-std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists) {
-  std::vector<schedule::RankProgram> programs;
-  std::vector<int> everyone(static_cast<size_t>(plan.request.mesh.world_size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  for (int rank = 0; rank < plan.request.mesh.world_size(); ++rank) {
-    const RankGroups g = rank_groups(plan.request.of_rank(rank));
-    const int stage = plan.request.mesh.coordinate(rank, Axis::pp);
-    schedule::RankProgram p{.schedule = &lists[stage],
-                            .members = {{schedule::QueueKind::gather, g.gather},
-                                        {schedule::QueueKind::reduce, g.reduce},
-                                        {schedule::QueueKind::replicas, g.replicas},
-                                        {schedule::QueueKind::loss, g.loss},
-                                        {schedule::QueueKind::norm, everyone}},
-                            .stages = g.stages,
-                            .inside = g.inside};
-    // All tied groups have the same holders (check_holders).
-    for (int group = 0; group < static_cast<int>(plan.layouts.size()); ++group) {
-      const std::vector<int>& holders = plan.holders(group);
-      if (holders.size() < 2 || std::count(holders.begin(), holders.end(), stage) == 0) continue;
-      std::vector<int>& members = p.members[schedule::QueueKind::tied];
-      members.clear();
-      for (int h : holders) members.push_back(g.stages[h]);
-    }
-    programs.push_back(std::move(p));
-  }
-  return programs;
-}
-
-StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
+// All that comes before the lists. Ranks of one pipeline have the same but for their coordinate.
+StepPlan plan_without_lists(const model::Model& model, const StepRequest& request) {
   check_request(request);
   check_adapted(model, request);
   check_references(model, request);
@@ -417,21 +379,157 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   cut_stages(model, plan);
   find_holders(model, plan);
   check_holders(plan);
+  return plan;
+}
+
+// What the lists are made of. Ranks of one pipeline share it.
+struct ListParts {
+  schedule::PerList<std::vector<schedule::UnitDeclaration>> units;
+  schedule::PerList<schedule::PipelineTiming> timing;
+};
+
+ListParts list_parts(const model::Model& model, const StepPlan& plan) {
+  ListParts parts;
   for (const schedule::ListTraits& list : schedule::kLists) {
-    const schedule::StepDeclaration d = declare_step(model, plan, list.list);
-    plan.lists[list.list] = schedule::make_list(list.list, d, timing_of(plan, list.list));
+    parts.units[list.list] = declare_units(model, plan, list.list);
+    parts.timing[list.list] = timing_of(plan, list.list);
+  }
+  return parts;
+}
+
+// This rank's lists.
+void add_lists(StepPlan& plan, const ListParts& parts) {
+  for (const schedule::ListTraits& list : schedule::kLists) {
+    const schedule::StepDeclaration d = declare_step(*plan.model, plan, list.list, parts.units[list.list]);
+    plan.lists[list.list] = schedule::make_list(list.list, d, parts.timing[list.list]);
     plan.local_groups = schedule::local_groups(d);
   }
   for (int g : plan.local_groups)
     if (plan.storage[g].trained && plan.holders(g).size() > 1) plan.tied_groups.push_back(g);
   equalize_persistent(plan.lists);
-  plan.arena = schedule::place(plan.lists.values, request.guard_bytes);
-  if (request.lent_bytes > 0) {
-    int64_t& own = plan.arena.bytes[static_cast<size_t>(schedule::Memory::own)];
-    own = std::max(own, plan.lent_begin() + schedule::aligned(request.lent_bytes));
+}
+
+// Of lists that are placed: room for what a caller keeps between them.
+void lend_memory(StepPlan& plan) {
+  if (plan.request.lent_bytes == 0) return;
+  int64_t& own = plan.arena.bytes[static_cast<size_t>(schedule::Memory::own)];
+  own = std::max(own, plan.lent_begin() + schedule::aligned(plan.request.lent_bytes));
+}
+
+void place_lists(StepPlan& plan) {
+  plan.arena = schedule::place(plan.lists.values, plan.request.guard_bytes);
+  lend_memory(plan);
+}
+
+// Each list alone.
+void check_lists(const StepPlan& plan) {
+  for (const schedule::Schedule& s : plan.lists) require_none(s.name, schedule::validate_list(s, plan.arena));
+}
+
+// No placement of the lists is smaller.
+int64_t least_bytes(const StepPlan& plan) {
+  std::array<int64_t, schedule::kNumMemories> most{};
+  for (const schedule::Schedule& s : plan.lists)
+    for (const auto& live : schedule::live_bytes(s))
+      for (size_t m = 0; m < most.size(); ++m) most[m] = std::max(most[m], live[m]);
+  return schedule::own_bytes(most);
+}
+
+// The lists of all pipeline ranks, not placed.
+std::vector<schedule::Schedule> lists_of_stages(const model::Model& model, const StepPlan& plan, List list,
+                                                const ListParts& parts) {
+  schedule::StepDeclaration d = declare_step(model, plan, list, parts.units[list]);
+  std::vector<schedule::Schedule> lists;
+  for (int rank = 0; rank < plan.stages.ranks; ++rank) {
+    d.pipeline_rank = rank;
+    lists.push_back(schedule::make_list(list, d, parts.timing[list]));
   }
-  validate(model, plan);
+  return lists;
+}
+
+}  // namespace
+
+std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, List list) {
+  ListParts parts;
+  parts.units[list] = declare_units(model, plan, list);
+  parts.timing[list] = timing_of(plan, list);
+  return lists_of_stages(model, plan, list, parts);
+}
+
+std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists) {
+  std::vector<schedule::RankProgram> programs;
+  std::vector<int> everyone(static_cast<size_t>(plan.request.mesh.world_size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  for (int rank = 0; rank < plan.request.mesh.world_size(); ++rank) {
+    const RankGroups g = rank_groups(plan.request.of_rank(rank));
+    const int stage = plan.request.mesh.coordinate(rank, Axis::pp);
+    schedule::RankProgram p{.schedule = &lists[stage],
+                            .members = {{schedule::QueueKind::gather, g.gather},
+                                        {schedule::QueueKind::reduce, g.reduce},
+                                        {schedule::QueueKind::replicas, g.replicas},
+                                        {schedule::QueueKind::loss, g.loss},
+                                        {schedule::QueueKind::norm, everyone}},
+                            .stages = g.stages,
+                            .inside = g.inside};
+    // All tied groups have the same holders (check_holders).
+    for (int group = 0; group < static_cast<int>(plan.layouts.size()); ++group) {
+      const std::vector<int>& holders = plan.holders(group);
+      if (holders.size() < 2 || std::count(holders.begin(), holders.end(), stage) == 0) continue;
+      std::vector<int>& members = p.members[schedule::QueueKind::tied];
+      members.clear();
+      for (int h : holders) members.push_back(g.stages[h]);
+    }
+    programs.push_back(std::move(p));
+  }
+  return programs;
+}
+
+StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
+  StepPlan plan = plan_without_lists(model, request);
+  const ListParts parts = list_parts(model, plan);
+  add_lists(plan, parts);
+  place_lists(plan);
+  check_lists(plan);
+  if (request.mesh.world_size() == 1) return plan;
+  for (const schedule::ListTraits& list : schedule::kLists)
+    if (request.wants(list.list)) check_meetings(plan, list.name, lists_of_stages(model, plan, list.list, parts));
   return plan;
+}
+
+std::vector<StepPlan> make_stage_plans(const model::Model& model, const StepRequest& request, PlacedStages placed) {
+  const StepPlan first = plan_without_lists(model, request);
+  const ListParts parts = list_parts(model, first);
+  std::vector<StepPlan> plans(static_cast<size_t>(first.stages.ranks), first);
+  std::vector<int64_t> least(plans.size());
+  base::side_by_side(plans.size(), [&](size_t stage) {
+    plans[stage].request.rank = first.groups.stages[stage];
+    plans[stage].groups = rank_groups(plans[stage].request);
+    add_lists(plans[stage], parts);
+    least[stage] = least_bytes(plans[stage]);
+  });
+  // A quick placement is no smaller than the one that a run has: below what one stage needs, it is not the largest.
+  const auto candidate = static_cast<size_t>(std::ranges::max_element(least) - least.begin());
+  const auto is_placed = [&](size_t stage) { return placed == PlacedStages::all || stage == candidate; };
+  base::side_by_side(plans.size(), [&](size_t i) {
+    const size_t stage = (candidate + i) % plans.size();  // what takes longest begins first
+    if (is_placed(stage)) return place_lists(plans[stage]);
+    plans[stage].arena = schedule::place_quickly(plans[stage].lists.values, request.guard_bytes);
+    lend_memory(plans[stage]);
+  });
+  const int64_t most = plans[candidate].arena.total();
+  base::side_by_side(plans.size(), [&](size_t stage) {
+    if (!is_placed(stage) && plans[stage].arena.total() >= most) place_lists(plans[stage]);
+    check_lists(plans[stage]);
+  });
+  if (request.mesh.world_size() == 1) return plans;
+  for (const schedule::ListTraits& list : schedule::kLists) {
+    if (!request.wants(list.list)) continue;
+    std::vector<schedule::Schedule> lists;
+    for (StepPlan& plan : plans) lists.push_back(std::move(plan.lists[list.list]));
+    check_meetings(first, list.name, lists);
+    for (size_t stage = 0; stage < plans.size(); ++stage) plans[stage].lists[list.list] = std::move(lists[stage]);
+  }
+  return plans;
 }
 
 }  // namespace trireme::plan

@@ -5,9 +5,12 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/side_by_side.h"
+#include "trireme/schedule/quick_placement.h"
 
 namespace trireme::schedule {
 namespace {
@@ -32,7 +35,7 @@ void set_lifetimes(Schedule& s) {
 struct Item {
   std::vector<int> values;
   int first = std::numeric_limits<int>::max(), last = -1;
-  int64_t bytes = 0, offset = -1, alignment = kValueAlignment;
+  int64_t bytes = 0, alignment = kValueAlignment;
 };
 
 std::vector<Item> items_of(const Schedule& s, Memory memory) {
@@ -63,8 +66,11 @@ struct TopDown {
   int64_t height = 0;
 };
 
+// Offset and bytes of items in the order of their offsets.
+using Taken = std::span<const std::pair<int64_t, int64_t>>;
+
 // The tightest gap that is large enough, or the place on top of everything.
-int64_t lowest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes, int64_t alignment) {
+int64_t lowest_offset(Taken taken, int64_t bytes, int64_t alignment) {
   int64_t offset = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
   for (const auto& [at, size] : taken) {
     const int64_t gap = at - offset;
@@ -75,8 +81,7 @@ int64_t lowest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int
 }
 
 // The highest gap below `height`; -1 if there is none.
-int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes, int64_t height,
-                       int64_t alignment) {
+int64_t highest_offset(Taken taken, int64_t bytes, int64_t height, int64_t alignment) {
   const auto below = [&](int64_t end, int64_t lowest) -> int64_t {
     if (end - bytes < lowest) return -1;
     const int64_t begin = (end - bytes) / alignment * alignment;
@@ -94,64 +99,78 @@ int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, in
 class Overlaps {
  public:
   Overlaps(const std::vector<Item>& items, int num_actions)
-      : items_(items), alive_(static_cast<size_t>(num_actions)), seen_(items.size(), -1) {}
+      : items_(items),
+        alive_(static_cast<size_t>(num_actions)),
+        offsets_(items.size()),
+        seen_(items.size(), -1),
+        found_(items.size()) {}
 
-  void add(int index) {
-    for (int t = items_[index].first; t <= items_[index].last; ++t) alive_[t].push_back(index);
+  void add(int index, int64_t offset) {
     const Item& item = items_[index];
-    const auto behind = std::ranges::upper_bound(placed_, item.offset, {}, &Life::offset);
-    placed_.insert(behind, {item.offset, item.bytes, item.first, item.last});
+    for (int t = item.first; t <= item.last; ++t) alive_[t].push_back(index);
+    offsets_[index] = offset;
+    const auto behind = std::ranges::upper_bound(places_, offset, {}, [](const auto& place) { return place.first; });
+    const auto at = behind - places_.begin();
+    places_.insert(behind, {offset, item.bytes});
+    lives_.insert(lives_.begin() + at, {item.first, item.last});
   }
 
-  /// Offset and bytes of each placed item that lives at the same time as `index`, from the lowest on. A short life asks
-  /// its own actions, a long one all items.
-  void find(int index, std::vector<std::pair<int64_t, int64_t>>& taken) {
+  /// Of each placed item that lives at the same time as `index`, from the lowest on; until the next call. A short life
+  /// asks its own actions, a long one all items.
+  Taken find(int index) {
     const Item& item = items_[index];
-    taken.clear();
-    const size_t few = placed_.size() / kSortedCost;
-    size_t entries = 0;
+    const size_t few = places_.size() / kSortedCost;
+    size_t entries = 0, count = 0;
     for (int t = item.first; t <= item.last && entries <= few; ++t) entries += alive_[t].size();
     if (entries > few) {
-      for (const Life& other : placed_)
-        if (other.first <= item.last && item.first <= other.last) taken.emplace_back(other.offset, other.bytes);
-      return;
+      for (size_t i = 0; i < places_.size(); ++i) {  // without a branch that nobody can foresee
+        found_[count] = places_[i];
+        count += static_cast<size_t>(static_cast<int>(lives_[i].first <= item.last) &
+                                     static_cast<int>(item.first <= lives_[i].second));
+      }
+      return Taken(found_).first(count);
     }
     for (int t = item.first; t <= item.last; ++t)
       for (int other : alive_[t])
-        if (std::exchange(seen_[other], index) != index) taken.emplace_back(items_[other].offset, items_[other].bytes);
-    std::sort(taken.begin(), taken.end());
+        if (std::exchange(seen_[other], index) != index) found_[count++] = {offsets_[other], items_[other].bytes};
+    std::sort(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(count));
+    return Taken(found_).first(count);
   }
 
  private:
-  static constexpr size_t kSortedCost = 4;  ///< of an entry that has to be sorted, in entries that are in order
-  struct Life {
-    int64_t offset, bytes;
-    int first, last;
-  };
+  static constexpr size_t kSortedCost = 16;  ///< of an entry that has to be sorted, in entries that are in order
   const std::vector<Item>& items_;
-  std::vector<std::vector<int>> alive_;
-  std::vector<Life> placed_;  // by offset
+  std::vector<std::vector<int>> alive_;  // at each action
+  std::vector<int64_t> offsets_;
+  std::vector<std::pair<int64_t, int64_t>> places_;  // by offset: offset and bytes of each,
+  std::vector<std::pair<int, int>> lives_;  // and its first and last action
   std::vector<int> seen_;
+  std::vector<std::pair<int64_t, int64_t>> found_;
 };
 
-// An offset for each item in the given order; returns the region's size. Stops as soon as that exceeds `limit`: the
-// items that follow then keep what they had.
-int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, int num_actions, const TopDown& top,
-                       int64_t limit) {
+// Items placed in one order.
+struct Attempt {
+  int64_t size = 0;  ///< of the region; above the limit: given up
+  std::vector<int64_t> offsets;  ///< of each item; -1: not placed
+};
+
+// An offset for each item in the given order. Stops as soon as the region exceeds `limit`.
+Attempt place_in_order(const std::vector<Item>& items, const std::vector<int>& order, int num_actions,
+                       const TopDown& top, int64_t limit) {
   Overlaps placed(items, num_actions);
-  std::vector<std::pair<int64_t, int64_t>> taken;
-  int64_t size = 0;
+  Attempt attempt{.offsets = std::vector<int64_t>(items.size(), -1)};
   for (int index : order) {
-    Item& item = items[index];
-    placed.find(index, taken);
-    const bool from_top = item.last - item.first < top.longest_life;
-    item.offset = from_top ? highest_offset(taken, item.bytes, top.height, item.alignment) : -1;
-    if (item.offset < 0) item.offset = lowest_offset(taken, item.bytes, item.alignment);
-    size = std::max(size, item.offset + item.bytes);
-    if (size > limit) return size;
-    placed.add(index);
+    const Item& item = items[index];
+    const Taken taken = placed.find(index);
+    int64_t& offset = attempt.offsets[index];
+    if (item.last - item.first < top.longest_life)
+      offset = highest_offset(taken, item.bytes, top.height, item.alignment);
+    if (offset < 0) offset = lowest_offset(taken, item.bytes, item.alignment);
+    attempt.size = std::max(attempt.size, offset + item.bytes);
+    if (attempt.size > limit) break;
+    placed.add(index, offset);
   }
-  return size;
+  return attempt;
 }
 
 // The largest sum of bytes alive at the same time.
@@ -163,108 +182,140 @@ int64_t most_alive(const std::vector<Item>& items, int num_actions) {
   return most;
 }
 
+enum class Effort { once, full };
+
+// So many items are placed in several orders side by side.
+constexpr size_t kManyItems = 2000;
+
+struct Order {
+  std::vector<int> items;
+  TopDown top = {};
+};
+
 // The best placement found so far, and the search for a better one (placement.h). It ends when the placement is as low
-// as possible, or when its budget is spent.
+// as possible, or when its budget is spent. What it finds does not depend on the number of threads.
 class Search {
  public:
-  Search(std::vector<Item>& items, int num_actions)
+  Search(const std::vector<Item>& items, int num_actions)
       : items_(items), num_actions_(num_actions), bound_(most_alive(items, num_actions)) {}
+
+  int64_t run_once() {
+    take(attempt({by_bytes()}, best_));
+    return best_;
+  }
 
   int64_t run() {
     const std::function<double(const Item&)> keys[] = {
-        [](const Item& i) { return double(i.bytes); },
         [](const Item& i) { return double(i.bytes) * double(i.last - i.first + 1); },
         [](const Item& i) { return double(i.last - i.first + 1) * 1e15 + double(i.bytes); },
         [](const Item& i) { return -double(i.first) * 1e15 + double(i.bytes); },
     };
-    std::vector<int> order(items_.size()), best_order;
+    std::vector<Order> orders = {{by_bytes()}};
     for (const auto& key : keys) {
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(items_[a]) > key(items_[b]); });
-      if (try_order(order, {}, best_)) best_order = order;
+      std::vector<double> keyed;
+      for (const Item& item : items_) keyed.push_back(key(item));
+      orders.push_back({sorted_items([&](int a, int b) { return keyed[a] > keyed[b]; })});
     }
-    improve(best_order, {});
+    const int first = try_orders(orders);
+    improve(orders[static_cast<size_t>(first)]);
     // In the order of time, short lives from the top down.
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    const std::vector<int> by_time = sorted_items([&](int a, int b) {
       return std::pair(items_[a].first, -items_[a].bytes) < std::pair(items_[b].first, -items_[b].bytes);
     });
-    TopDown best_top;
-    for (int life = 1; life <= 64 && !low_enough(); life *= 2)
-      for (double height : {1.0, 1.005, 1.01, 1.02}) {
-        const TopDown top{life, static_cast<int64_t>(height * double(bound_)) / kValueAlignment * kValueAlignment};
-        if (try_order(order, top, best_)) best_top = top;
-      }
-    if (best_top.longest_life > 0) improve(order, best_top);
+    Order best_order;
+    for (int life = 1; life <= 64 && !low_enough(); life *= 2) {
+      orders.clear();
+      for (double height : {1.0, 1.005, 1.01, 1.02})
+        orders.push_back(
+            {by_time, {life, static_cast<int64_t>(height * double(bound_)) / kValueAlignment * kValueAlignment}});
+      if (const int better = try_orders(orders); better >= 0) best_order = orders[static_cast<size_t>(better)];
+    }
+    if (!best_order.items.empty()) improve(best_order);
     return best_;
   }
   const std::vector<int64_t>& offsets() const { return offsets_; }
 
  private:
+  template <class Less>
+  std::vector<int> sorted_items(const Less& less) const {
+    std::vector<int> order(items_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), less);
+    return order;
+  }
+
+  std::vector<int> by_bytes() const {
+    return sorted_items([&](int a, int b) { return items_[a].bytes > items_[b].bytes; });
+  }
+
   // Repeatedly moves the topmost items to an earlier place in the order, and keeps the order unless the result is
   // higher.
-  void improve(std::vector<int> order, const TopDown& top) {
+  void improve(Order order) {
     constexpr int64_t kBudget = 60'000, kMostRounds = 60;  // items placed, rounds
     const int64_t rounds = std::min(kMostRounds, kBudget / static_cast<int64_t>(items_.size()));
     std::minstd_rand random(1);
-    constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-    try_order(order, top, kNoLimit);
-    int64_t height = size_;
-    std::vector<int64_t> kept = current_offsets();
+    Attempt kept = attempt(order, std::numeric_limits<int64_t>::max());
+    take(kept);
     for (int64_t round = 0; round < rounds && !low_enough(); ++round) {
-      std::vector<int> changed = order;
-      for (int64_t i = 0; i < std::ssize(changed); ++i) {
-        if (items_[changed[i]].offset + items_[changed[i]].bytes != height) continue;
+      Order changed = order;
+      for (int64_t i = 0; i < std::ssize(changed.items); ++i) {
+        if (kept.offsets[changed.items[i]] + items_[changed.items[i]].bytes != kept.size) continue;
         const auto to = static_cast<int64_t>(random() % static_cast<uint64_t>(i + 1));
-        std::rotate(changed.begin() + to, changed.begin() + i, changed.begin() + i + 1);
+        std::rotate(changed.items.begin() + to, changed.items.begin() + i, changed.items.begin() + i + 1);
       }
-      try_order(changed, top, height);
-      if (size_ > height) {
-        for (size_t i = 0; i < items_.size(); ++i) items_[i].offset = kept[i];
-        continue;
-      }
+      Attempt tried = attempt(changed, kept.size);
+      if (tried.size > kept.size) continue;
+      take(tried);
       order = std::move(changed);
-      height = size_;
-      kept = current_offsets();
+      kept = std::move(tried);
     }
   }
 
   bool low_enough() const { return double(best_) <= 1.001 * double(bound_); }
-  std::vector<int64_t> current_offsets() const {
-    std::vector<int64_t> offsets;
-    for (const Item& item : items_) offsets.push_back(item.offset);
-    return offsets;
+  Attempt attempt(const Order& order, int64_t limit) const {
+    return place_in_order(items_, order.items, num_actions_, order.top, limit);
   }
-  // Whether the order is better than the best so far. An order is given up where it becomes higher than `limit`.
-  bool try_order(const std::vector<int>& order, const TopDown& top, int64_t limit) {
-    size_ = place_in_order(items_, order, num_actions_, top, limit);
-    if (size_ >= best_) return false;
-    best_ = size_;
-    offsets_ = current_offsets();
+  // Whether it is better than the best so far.
+  bool take(const Attempt& tried) {
+    if (tried.size >= best_) return false;
+    best_ = tried.size;
+    offsets_ = tried.offsets;
     return true;
   }
+  // The first of those that are better than all others, and than the best so far; -1: none is. An order is given up
+  // where it becomes higher than the best so far.
+  int try_orders(const std::vector<Order>& orders) {
+    std::vector<Attempt> tried(orders.size());
+    const auto try_one = [&](size_t i) { tried[i] = attempt(orders[i], best_); };
+    if (items_.size() >= kManyItems)
+      base::side_by_side(orders.size(), try_one);
+    else
+      for (size_t i = 0; i < orders.size(); ++i) try_one(i);
+    int better = -1;
+    for (size_t i = 0; i < orders.size(); ++i)
+      if (take(tried[i])) better = static_cast<int>(i);
+    return better;
+  }
 
-  std::vector<Item>& items_;
+  const std::vector<Item>& items_;
   int num_actions_;
-  int64_t bound_, size_ = 0, best_ = std::numeric_limits<int64_t>::max();
+  int64_t bound_, best_ = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> offsets_;
 };
 
-int64_t place_region(Schedule& s, Memory memory, int64_t base, int64_t guard_bytes) {
+int64_t place_region(Schedule& s, Memory memory, int64_t base, int64_t guard_bytes, Effort effort) {
   std::vector<Item> items = items_of(s, memory);
   for (Item& item : items) item.bytes += aligned(guard_bytes);
   if (items.empty()) return base;
   for (const Item& item : items) base = round_up(base, item.alignment);
   Search search(items, static_cast<int>(s.actions.size()));
-  const int64_t size = search.run();
+  const int64_t size = effort == Effort::full ? search.run() : search.run_once();
   for (size_t i = 0; i < items.size(); ++i)
     for (int v : items[i].values) s.values[v].offset = base + search.offsets()[i];
   return base + size;
 }
 
-}  // namespace
-
-Arena place(std::span<Schedule> schedules, int64_t guard_bytes) {
+Arena place_with(std::span<Schedule> schedules, int64_t guard_bytes, Effort effort) {
   Arena arena;
   for (Schedule& s : schedules) {
     set_lifetimes(s);
@@ -279,9 +330,19 @@ Arena place(std::span<Schedule> schedules, int64_t guard_bytes) {
                     "lists of one arena have the same persistent values");
     arena.persistent = at;
     for (int m = 0; m < kNumMemories; ++m)
-      arena.bytes[m] = std::max(arena.bytes[m], place_region(s, static_cast<Memory>(m), at[m], guard_bytes));
+      arena.bytes[m] = std::max(arena.bytes[m], place_region(s, static_cast<Memory>(m), at[m], guard_bytes, effort));
   }
   return arena;
+}
+
+}  // namespace
+
+Arena place(std::span<Schedule> schedules, int64_t guard_bytes) {
+  return place_with(schedules, guard_bytes, Effort::full);
+}
+
+Arena place_quickly(std::span<Schedule> schedules, int64_t guard_bytes) {
+  return place_with(schedules, guard_bytes, Effort::once);
 }
 
 std::vector<std::array<int64_t, kNumMemories>> live_bytes(const Schedule& s) {

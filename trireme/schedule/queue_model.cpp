@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
+#include <numeric>
+#include <span>
 
 namespace trireme::schedule {
 namespace {
@@ -26,7 +29,9 @@ bool same_exchange(const Action& a, const Action& b) {
 
 class Model {
  public:
-  Model(const std::vector<RankProgram>& programs, const Costs& costs) : programs_(programs), ranks_(programs.size()) {
+  Model(const std::vector<RankProgram>& programs, const Costs& costs)
+      : programs_(programs), ranks_(programs.size()), every_rank_(programs.size()) {
+    std::iota(every_rank_.begin(), every_rank_.end(), 0);
     for (size_t r = 0; r < ranks_.size(); ++r) {
       const auto known = costs.find(programs[r].schedule);
       costs_.push_back(known == costs.end() ? nullptr : known->second.data());
@@ -64,20 +69,35 @@ class Model {
   const Action& action(int rank, int index) const { return programs_[rank].schedule->actions[index]; }
   int count(int rank) const { return static_cast<int>(ranks_[rank].finished.size()); }
 
-  // Ranks that take part in the exchange at the head of this queue, this rank included; one: nothing to wait for.
-  std::vector<std::pair<int, Queue>> partners(int rank, const Queue& queue) const {
+  // Ranks that take part in the exchange at the head of a queue, the queue's own rank included, and their queues.
+  // Fewer than two: nothing to wait for.
+  class Partners {
+   public:
+    Partners() = default;
+    Partners(std::span<const int> members, const Queue& queue) : members_(members), queue_(queue) {}
+    Partners(int own, const Queue& queue, int peer, const Queue& theirs)
+        : ends_{own, peer}, queue_(queue), theirs_(theirs), is_message_(true) {}
+    size_t size() const { return is_message_ ? 2 : members_.size(); }
+    int rank(size_t i) const { return is_message_ ? ends_[i] : members_[i]; }
+    const Queue& queue(size_t i) const { return is_message_ && i == 1 ? theirs_ : queue_; }
+
+   private:
+    std::span<const int> members_;
+    std::array<int, 2> ends_{};
+    Queue queue_, theirs_;
+    bool is_message_ = false;
+  };
+
+  Partners partners(int rank, const Queue& queue) const {
     const RankProgram& program = programs_[rank];
     if (queue.kind == QueueKind::send || queue.kind == QueueKind::receive) {
-      if (queue.peer < 0 || queue.peer >= static_cast<int>(program.stages.size())) return {{rank, queue}, {-1, queue}};
+      if (queue.peer < 0 || queue.peer >= static_cast<int>(program.stages.size())) return {rank, queue, -1, queue};
       const QueueKind other = queue.kind == QueueKind::send ? QueueKind::receive : QueueKind::send;
-      return {{rank, queue}, {program.stages[queue.peer], Queue{other, own_stage_[rank], queue.lane}}};
+      return {rank, queue, program.stages[queue.peer], Queue{other, own_stage_[rank], queue.lane}};
     }
-    std::vector<std::pair<int, Queue>> all;
-    if (is_transfer(queue.kind)) return {{rank, queue}};
+    if (is_transfer(queue.kind)) return {std::span(&every_rank_[static_cast<size_t>(rank)], 1), queue};
     const auto members = program.members.find(queue.kind);
-    if (members != program.members.end())
-      for (int m : members->second) all.emplace_back(m, queue);
-    return all;
+    return members == program.members.end() ? Partners() : Partners(members->second, queue);
   }
 
   ActionCost cost(int rank, int index) const { return costs_[rank] == nullptr ? ActionCost{} : costs_[rank][index]; }
@@ -168,19 +188,21 @@ class Model {
     for (auto& [queue, actions] : ranks_[rank].queues) {
       if (actions.empty()) continue;
       const Action& head = action(rank, actions.front());
-      const auto all = partners(rank, queue);
+      const Partners all = partners(rank, queue);
       double start = 0, seconds = 0;
-      bool there = true;
-      for (const auto& [m, theirs] : all) {
-        const int other = m < 0 ? -1 : head_of(m, theirs);
-        there = there && other >= 0 && (m == rank || same_exchange(head, action(m, other)));
-        if (!there) continue;
+      // Ranks mostly come in the order of their numbers: the last is asked first, so that all are asked once.
+      size_t left = all.size();
+      for (; left > 0; --left) {
+        const int m = all.rank(left - 1), other = m < 0 ? -1 : head_of(m, all.queue(left - 1));
+        if (other < 0 || (m != rank && !same_exchange(head, action(m, other)))) break;
         start = std::max(start, out_.spans[m][other].begin);
         seconds = std::max(seconds, cost(m, other).transfer);
       }
-      if (!there) continue;
+      if (left > 0) continue;
       const double end = std::max(start, lane_free(all)) + seconds;
-      for (const auto& [m, theirs] : all) {
+      for (size_t i = 0; i < all.size(); ++i) {
+        const int m = all.rank(i);
+        const Queue& theirs = all.queue(i);
         auto& q = ranks_[m].queues[theirs];
         out_.spans[m][q.front()].end = end;
         ranks_[m].finished[q.front()] = true;
@@ -193,10 +215,11 @@ class Model {
     return any;
   }
 
-  double lane_free(const std::vector<std::pair<int, Queue>>& all) {
+  double lane_free(const Partners& all) {
     double at = 0;
-    for (const auto& [rank, queue] : all)
-      if (const auto it = free_at_.find({rank, device_of(queue)}); it != free_at_.end()) at = std::max(at, it->second);
+    for (size_t i = 0; i < all.size(); ++i)
+      if (const auto it = free_at_.find({all.rank(i), device_of(all.queue(i))}); it != free_at_.end())
+        at = std::max(at, it->second);
     return at;
   }
 
@@ -222,9 +245,11 @@ class Model {
                                         state.next < count(rank) ? say(state.next) : "the next step", say(pending)));
     for (const auto& [queue, actions] : state.queues) {
       if (actions.empty()) continue;
-      for (const auto& [m, theirs] : partners(rank, queue)) {
+      const Partners all = partners(rank, queue);
+      for (size_t i = 0; i < all.size(); ++i) {
+        const int m = all.rank(i);
         if (m == rank) continue;
-        const int other = m < 0 ? -1 : head_of(m, theirs);
+        const int other = m < 0 ? -1 : head_of(m, all.queue(i));
         if (other >= 0 && same_exchange(s.actions[actions.front()], action(m, other))) continue;
         stall.lines.push_back(fmt::format(
             "rank {} waits in queue {} with {} for rank {}, which {}", rank, name_of(queue), say(actions.front()), m,
@@ -236,7 +261,7 @@ class Model {
   const std::vector<RankProgram>& programs_;
   std::vector<const ActionCost*> costs_;  // of each rank's actions; null: free
   std::vector<RankState> ranks_;
-  std::vector<int> own_stage_, touched_;
+  std::vector<int> own_stage_, touched_, every_rank_;
   std::map<std::pair<int, Queue>, double> free_at_;
   Simulation out_;
 };
