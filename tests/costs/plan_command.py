@@ -3,11 +3,13 @@
 plan_command.py TRIREME
 """
 
+import csv
 import json
 import os
 import pathlib
 import re
 import shlex
+import statistics
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -72,6 +74,32 @@ def every_stage(r):
     stage = peaks.index(max(peaks))
     ring.check(stage > 0 and found["memory_bytes"] == max(peaks) and found["memory_stage"] == stage and f"a device of stage {stage + 1} of 4, which needs the most" in text,
                f"of 4 stages the one that needs the most counts: number {stage + 1}", f"{peaks} {found} {text}")
+
+
+def judges_published_memory(r):
+    """What eager.py counts for other systems is what docs/planning.md says of it, and the program counts the same parameters."""
+    judge, path = ROOT / "benchmarks/published/judge", r.folder / "memory.json"
+    result = r.run([sys.executable, judge, "--memory", "--trireme", r.program, "--every", "12", "--json", path], env=ring.environment(), timeout=300)
+    ring.require(result.code == 0 and "rows: the memory is off by" in result.out and "worst: " in result.out, "judge --memory compares rows", str(result))
+    rows = json.loads(path.read_text())
+    ring.check(len(rows) > 5 and all(row["counted"] > 0 for row in rows) and any((row["own"] or 0) > 0 for row in rows), f"{len(rows)} rows have figures", str(rows))
+    sys.path.insert(0, str(judge.parent))
+    import eager
+
+    off, page, table = {}, (ROOT / "docs/planning.md").read_text(), (judge.parent / "memory.md").read_text()
+    with open(judge.parent / "runs.csv") as file:
+        for row in csv.DictReader(file):
+            told = row["peak_mem_gb_per_gpu"]
+            if not told or eager.left_out(row):
+                continue
+            system = eager.SYSTEMS[eager.system_of(row)]
+            counted = sum(eager.peak(row).values()) / system.unit
+            if told != "OOM":
+                off[row["id"]] = counted / float(told) - 1
+            line = next((line for line in table.splitlines() if line.startswith(f"| {row['id']} |")), "")
+            ring.check(f"| {told} | {counted:.2f} |" in line, f"memory.md has row {row['id']}", f"{line}: {counted:.2f}")
+    median = 100 * statistics.median(map(abs, off.values()))
+    ring.check(f"{len(off)} rows are off by {median:.1f} % in the median" in page and median < 8, f"the page says {median:.1f} % of {len(off)} rows")
 
 
 def refuses(r):
@@ -147,5 +175,6 @@ with ring.Ring(sys.argv[1]) as r:
     says_what_gpus_refuse(r)
     every_stage(r)
     refuses(r)
+    judges_published_memory(r)
     page(r)
     calibrates_and_predicts(r)

@@ -162,6 +162,7 @@ std::string plan_json(const StagePlans& stages, const Prediction& p, const Machi
   const double peak = peak_of(plan, machines);
   const nlohmann::ordered_json all = {{"hardware", machines.hardware.name},
                                       {"ranks", plan.request.mesh.world_size()},
+                                      {"parameters", plan.model->config.num_parameters()},
                                       {"memory_bytes", needed(stages, machines)},
                                       {"memory_stage", fullest(stages)},
                                       {"room_bytes", room(machines.hardware)},
