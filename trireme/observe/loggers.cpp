@@ -41,13 +41,14 @@ constexpr size_t kStepColumn = 2;  // of csv_numbers()
 
 std::vector<base::Measured> csv_numbers(const MetricsRow& row, const CsvLogger::Run& run) {
   const auto micro_batches = double(row.step * run.micro_batches);
+  const int64_t tokens = row.tokens / run.data_ranks;  // of this rank
   std::vector<base::Measured> numbers = {{"loss", row.loss},
                                          {"iter", micro_batches},
                                          {"step", double(row.step)},
                                          {"epoch", std::floor(row.epoch)},
                                          {"iter_time", row.seconds / double(run.micro_batches)},
                                          {"remaining_time", row.eta_seconds},
-                                         {"tokens", double(row.tokens / run.data_ranks)},
+                                         {"tokens", double(tokens)},
                                          {"total_tokens", double(row.tokens)},
                                          {"learning_rate", row.lr}};
   if (row.val_loss) numbers.insert(numbers.end(), {{"val_loss", *row.val_loss}, {"val_ppl", std::exp(*row.val_loss)}});
