@@ -21,8 +21,8 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "vs_pytorch"))
 from ranks import run_ranks
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def parse_arguments(about):
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
     parser.add_argument("--base", required=True, help="folder with config.json and model.safetensors")
     parser.add_argument("--prompts", required=True, help="lines of {\"prompt\": ..., \"answer\": ...}, prompts of one length")
     parser.add_argument("--held_out", help="prompts of which the greedy answers are judged at the end")
@@ -129,7 +129,7 @@ def text_of(ids):
 
 
 def main():
-    arguments = parse_arguments()
+    arguments = parse_arguments(__doc__)
     if "RANK" not in os.environ:
         sys.exit(start_ranks(arguments.devices))
     rank = int(os.environ["RANK"])

@@ -6,7 +6,6 @@
 The trainer as it comes, without vLLM: transformers generates, all prompts have one length so that nothing is padded, and nothing is
 recomputed. It learns from groups without a spread, too, whose gradient is 0.
 """
-import argparse
 import json
 import os
 import socket
@@ -17,23 +16,8 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "vs_pytorch"))
+from peer import parse_arguments
 from ranks import run_ranks
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--base", required=True, help="folder with config.json and model.safetensors")
-    parser.add_argument("--prompts", required=True, help="lines of {\"prompt\": ..., \"answer\": ...}, prompts of one length")
-    parser.add_argument("--devices", type=int, default=2)
-    parser.add_argument("--batch_size", type=int, default=64, help="prompts a step")
-    parser.add_argument("--num_generations", type=int, default=16)
-    parser.add_argument("--completion", type=int, default=4, help="most tokens of an answer")
-    parser.add_argument("--lr", type=float, default=1e-4)
-    parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], default="32-true")
-    parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--json", help="file for the result")
-    return parser.parse_args()
 
 
 def start_ranks(devices):
@@ -57,7 +41,7 @@ def byte_tokenizer():
 
 
 def main():
-    arguments = parse_arguments()
+    arguments = parse_arguments(__doc__)
     if "RANK" not in os.environ:
         sys.exit(start_ranks(arguments.devices))
     rank = int(os.environ["RANK"])
@@ -88,7 +72,7 @@ def main():
             num_generations=arguments.num_generations, max_completion_length=arguments.completion, temperature=1.0, beta=0.0, epsilon=0.2, loss_type="dapo",
             scale_rewards="group", learning_rate=arguments.lr, adam_beta1=0.9, adam_beta2=0.99, weight_decay=0.0, max_grad_norm=1.0, optim="adamw_torch_fused",
             lr_scheduler_type="constant", max_steps=arguments.warmup + arguments.steps, bf16=arguments.precision == "bf16-mixed", gradient_checkpointing=False,
-            use_cpu=True, ddp_backend="gloo", save_strategy="no", logging_steps=1000000, report_to="none", disable_tqdm=True, seed=1)
+            use_cpu=True, ddp_backend="gloo", ddp_find_unused_parameters=False, save_strategy="no", logging_steps=1000000, report_to="none", disable_tqdm=True, seed=1)
         trainer = GRPOTrainer(model=model, reward_funcs=exact, args=config, processing_class=byte_tokenizer(),
                               train_dataset=Dataset.from_list([{"prompt": row["prompt"], "answer": row["answer"]} for row in rows]), callbacks=[Clock()])
         trainer.train()

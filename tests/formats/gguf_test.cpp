@@ -205,6 +205,8 @@ TEST(Convert, MakesTheFoldersAroundItsPlace) {
   write_small(folder / "x.gguf");
   EXPECT_EQ(convert_refusal({.source = folder / "x.gguf", .out = folder / "models" / "mine" / "out"}), "");
   EXPECT_THAT(names_in(folder / "models" / "mine" / "out"), testing::Contains("model.safetensors"));
+  EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "x.gguf" / "mine" / "out"}),
+              HasSubstr("x.gguf is no folder"));
 }
 
 TEST(Convert, WhatIsThereStaysUnlessForced) {

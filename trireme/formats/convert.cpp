@@ -32,6 +32,11 @@ fs::path without_slash(const fs::path& path) { return path.has_filename() ? path
 
 void check_place(const ConvertRequest& request, bool single_file) {
   const fs::path& out = request.out;
+  fs::path around = parent_of(out);  // what is there of the folders around it
+  while (!fs::exists(around)) around = parent_of(around);
+  if (!fs::is_directory(around))
+    throw UsageError(fmt::format("error: {} cannot be written: {} is no folder\n  name another place", out.string(),
+                                 around.string()));
   if (!fs::exists(out)) return;
   if (fs::equivalent(out, request.source))
     throw UsageError(fmt::format("error: {} cannot be converted into itself", out.string()));
