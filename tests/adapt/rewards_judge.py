@@ -84,6 +84,9 @@ class Judged:
     def __init__(self, r, family, case, kind):
         self.r, self.what, self.case, self.lora = r, f"{family}, {case}, {kind}", case, kind == "lora"
         self.settings = CASES[case]
+        # The sum over an answer's tokens has a gradient so many times as long. At the rate of means, weights go to where logits are thousands,
+        # and ratios differ in the last bits of those.
+        self.rate = RATE / (LONGEST if "token-sum" in self.option("loss_agg_mode", "") else 1)
         self.base = r.folder / family
         if not self.base.exists():
             tuning.make_base(FAMILIES[family], self.base)
@@ -102,7 +105,7 @@ class Judged:
                   "grpo.batch_size": PROMPTS, "grpo.mini_batch_size": MINI, "grpo.num_generations": ANSWERS, "grpo.num_iterations": 2, "grpo.temperature": 1,
                   "grpo.max_prompt_length": 24, "grpo.max_completion_length": LONGEST, "grpo.stop": "[e, t]", "reward.functions": "[length]", "reward.length": 6, "train.micro_batch_size": 1,
                   "train.max_steps": STEPS, "train.lr_warmup_steps": 0, "train.lr_decay": "constant", "train.max_norm": "null", "optimizer.name": "SGD",
-                  "optimizer.lr": RATE, "optimizer.weight_decay": 0, "optimizer.momentum": 0, "launch.threads_per_rank": 1, "comm.timeout": "60s", "train.save_interval": 1, "save.keep_last": 0}
+                  "optimizer.lr": self.rate, "optimizer.weight_decay": 0, "optimizer.momentum": 0, "launch.threads_per_rank": 1, "comm.timeout": "60s", "train.save_interval": 1, "save.keep_last": 0}
         values |= {f"grpo.{k}": v for k, v in self.settings.items()} | {k.replace("__", "."): v for k, v in settings.items()}
         if self.adapter:
             values["lora.initial_adapter"] = self.adapter
@@ -271,7 +274,7 @@ class Judged:
     def against_formulas(self):
         model, reference = self.model(), wide.widen(tuning.load_base(self.base)).eval()
         values = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        optimizer = torch.optim.SGD(values.values(), lr=RATE)
+        optimizer = torch.optim.SGD(values.values(), lr=self.rate)
         rows = ring.metrics(self.one)
         with torch.no_grad():
             far = lambda model, key: max((self.logprobs(model, g["tokens"], a["tokens"]) - torch.tensor(a[key], dtype=torch.float64)).abs().max().item()
@@ -291,7 +294,7 @@ class Judged:
                 ring.require(off <= EQUAL and told["sampler_is/cut"] > 0, f"{self.what}: metrics tell the weights within {off:.1e}, of which bounds changed {told['sampler_is/cut']:.0%}", str(told))
         off = max(abs(a["advantage"] - v.item()) for g, adv in zip(self.rollout["groups"], self.advantages()) for a, v in zip(g["answers"], adv))
         ring.require(off <= EQUAL, f"{self.what}: advantages within {off:.1e}")
-        worst, apart_trl, seen = 0.0, 0.0, set()
+        worst, apart, apart_trl, seen = 0.0, 0.0, 0.0, set()
         for step in range(1, STEPS + 1):
             loss, measures = self.loss(model, reference, step)
             if self.case in THEIRS:
@@ -308,15 +311,18 @@ class Judged:
             seen.add(measures["clip_ratio"] > 0)
             ring.require(worst <= EQUAL, f"{self.what}: step {step} within {worst:.1e}", f"{ours} {loss.item()!r} {norm!r} {measures}")
             if step <= PROMPTS // MINI and step == 1:
-                apart = abs(ours["measures"]["ratio"] - 1)
+                off = abs(ours["measures"]["ratio"] - 1)
                 if in_bits and not corrects:
-                    ring.require(apart > 1e-6, f"{self.what}: the first ratio is that of all bits to 4", str(apart))
+                    ring.require(off > 1e-6, f"{self.what}: the first ratio is that of all bits to 4", str(off))
                 else:
-                    ring.require(apart <= (0 if ring.multiplies_alike() else 1e-12), f"{self.what}: the first ratio is exactly 1", str(apart))
+                    ring.require(off <= (0 if ring.multiplies_alike() else 1e-12), f"{self.what}: the first ratio is exactly 1", str(off))
             optimizer.step()
-        last = tuning.trained(self.one / f"step-{STEPS:08}")
-        ours_of = lambda name: name.removeprefix(tuning.PREFIX).replace(".default", "")
-        apart = max(tuning.far(last[f"{ours_of(n)}.master"], p.detach()) for n, p in values.items())
+            # The next step begins at the run's own values: steps that go far would make much of the last bits of this one.
+            after = tuning.trained(self.one / f"step-{step:08}")
+            for name, p in values.items():
+                ours = after[f"{name.removeprefix(tuning.PREFIX).replace('.default', '')}.master"]
+                apart = max(apart, tuning.far(ours, p.detach()))
+                p.data.copy_(ours)
         ring.check(max(apart, apart_trl) <= EQUAL, f"{self.what}: {STEPS} steps within {worst:.1e} of the formulas, values within {apart:.1e}"
                    + (f", TRL's losses and gradients within {apart_trl:.1e}" if self.case in THEIRS else "") + (", some ratios are clipped" if True in seen else ""))
 
