@@ -83,6 +83,9 @@ TEST(Diagnosis, SlowLink) {
   for (const size_t r : {0, 1}) run.add(r, Activity::communication, 0.4);
   EXPECT_EQ(run.first(), "communication");
   EXPECT_NEAR(run.seconds_of_first(), 0.042, 1e-9);
+  EXPECT_TRUE(run.advice().starts_with("communicate less often with a larger --train.global_batch_size"));
+  run.facts.sent_each_micro_batch = 1;  // then a larger step sends as much for a token
+  EXPECT_NE(run.advice().find("raise --train.micro_batch_size"), std::string::npos);
 }
 
 TEST(Diagnosis, ValuesOnASlowDisk) {
@@ -162,6 +165,10 @@ TEST(Diagnosis, TooManyThreads) {
   for (RankWindow& r : run.ranks) r.threads = 4, r.core_share = 0.25, r.lacking = 0.6;
   EXPECT_EQ(run.first(), "threads");
   EXPECT_EQ(run.advice(), "set --launch.threads_per_rank 1");
+  // Of 0.8 s of products, 4e10 operations at 0.6 of the peak take 0.667; the rest is lost, and of attention as much.
+  EXPECT_NEAR(run.seconds_of_first(), 0.095 * (1 - 2.0 / 3 / 0.8), 1e-9);
+  run.facts.peak_flops = 0;
+  EXPECT_NEAR(run.seconds_of_first(), 0.095 * 0.75, 1e-9);
 }
 
 TEST(Diagnosis, Swapping) {

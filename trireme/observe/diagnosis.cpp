@@ -159,7 +159,7 @@ class Diagnosis {
     const RankWindow& crowded = most(ranks_, [](const RankWindow& w) { return -w.core_share; });
     const bool has_quota = r.throttled > 0 && r.throttled > 0.3 * lost;
     if (crowded.core_share < 0.95 && !(has_quota && (crowded.threads == 1 || &crowded == crowded_)))
-      return add("threads", std::max(lost, (1 - crowded.core_share) * crowded.compute()),
+      return add("threads", crowding(crowded),
                  fmt::format("each of rank {:.0f}'s {:.0f} threads has a core for {:.0f} % of the time", crowded.rank,
                              crowded.threads, 100 * crowded.core_share),
                  crowded.threads > 1 ? fmt::format("set --launch.threads_per_rank {:.0f}",
@@ -175,6 +175,21 @@ class Diagnosis {
                  "set --launch.pin true");
     add("neighbour", lost, fmt::format("another program takes rank {:.0f}'s cores", r.rank),
         "end it, or leave it cores of its own: --launch.threads_per_rank");
+  }
+
+  /// Seconds of products beyond a good share of the peak, of the mean rank.
+  double slow_products() const {
+    if (run_.peak_flops <= 0) return 0;
+    return std::max(0.0, mean(ranks_, [](const RankWindow& r) { return r.of(Activity::products); }) -
+                             steps_ * run_.product_flops_per_step / (kGoodProducts * run_.peak_flops));
+  }
+
+  /// Threads without a core of their own take turns, so while one waits another computes. Lost is what products fall
+  /// short of a good rate, and other operations as much; of a rank whose rate is unknown all the time without a core.
+  double crowding(const RankWindow& r) const {
+    const double products = mean(ranks_, [](const RankWindow& w) { return w.of(Activity::products); });
+    const bool known = run_.peak_flops > 0 && run_.product_flops_per_step > 0 && products > 0;
+    return r.compute() * (known ? slow_products() / products : 1 - r.core_share);
   }
 
   /// Seconds in which the rank waited for pages in swap space.
@@ -217,7 +232,11 @@ class Diagnosis {
   void link() {
     if (ranks_.size() < 2) return;
     add("communication", typical_communication(), "ranks wait for weights, gradients or messages to arrive",
-        "communicate less often with a larger --train.global_batch_size; trireme doctor measures the links");
+        std::string(run_.sent_each_micro_batch > 0.5
+                        ? "weights or gradients are sent for each micro-batch: raise --train.micro_batch_size, and "
+                          "--train.global_batch_size with it"
+                        : "communicate less often with a larger --train.global_batch_size") +
+            "; trireme doctor measures the links");
     if (run_.pipeline_ranks < 2) return;
     const double fill = double(run_.pipeline_ranks - 1) / double(run_.micro_batches) * mean(ranks_, compute_of);
     add("bubble", std::min(fill, mean(ranks_, [](const RankWindow& r) { return r.of(Activity::communication); })),
@@ -231,9 +250,7 @@ class Diagnosis {
     if (run_.micro_batch_tokens <= 0 || run_.micro_batch_tokens >= kFewTokens) return;
     double lost = mean(ranks_, [](const RankWindow& r) { return r.of(Activity::optimizer) + r.of(Activity::other); });
     if (ranks_.size() > 1) lost += typical_communication();
-    if (run_.peak_flops > 0)
-      lost += std::max(0.0, mean(ranks_, [](const RankWindow& r) { return r.of(Activity::products); }) -
-                                steps_ * run_.product_flops_per_step / (kGoodProducts * run_.peak_flops));
+    lost += slow_products();
     add("small micro-batch", lost,
         fmt::format("a micro-batch has only {} tokens, for which all weights are read", run_.micro_batch_tokens),
         "raise --train.micro_batch_size, or --train.max_seq_length");

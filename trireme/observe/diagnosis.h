@@ -44,6 +44,7 @@ struct RunFacts {
   int64_t micro_batches = 1;  ///< of a rank and step
   int64_t micro_batch_tokens = 0;  ///< 0: unknown
   int64_t pipeline_ranks = 1;
+  double sent_each_micro_batch = 0;  ///< share of the bytes of weights and gradients; the rest is sent once a step
   double flops_per_step = 0, product_flops_per_step = 0;  ///< of all ranks
   double peak_flops = 0;  ///< of all ranks
   bool pinned = true;

@@ -31,6 +31,13 @@ RunFacts facts_of(RunFacts run, const plan::StepPlan& plan) {
   run.micro_batches = r.num_micro_batches;
   run.pipeline_ranks = r.size(comm::Axis::pp);
   run.planned_bytes = plan.arena.resident();
+  double each = 0, all = 0;
+  for (const schedule::Action& a : plan.train().actions) {
+    const schedule::ActionTraits& kind = schedule::traits_of(a.kind);
+    if (kind.owner != schedule::Owner::group || kind.queue == schedule::QueueKind::compute) continue;
+    all += double(a.bytes), each += a.micro_batch >= 0 ? double(a.bytes) : 0;
+  }
+  run.sent_each_micro_batch = all > 0 ? each / all : 0;
   return run;
 }
 
