@@ -26,6 +26,11 @@ function(trireme_precompile name)
 endfunction()
 trireme_precompile(trireme_pch <ATen/ATen.h> ${pch_headers})
 target_link_libraries(trireme_pch PUBLIC libtorch::cpu)
+if(TRIREME_TESTS)  # and one for programs with LibTorch's modules
+  trireme_precompile(trireme_modules_pch <ATen/ATen.h> <torch/nn.h> ${pch_headers})
+  target_link_libraries(trireme_modules_pch PUBLIC libtorch::cpu)
+  set_target_properties(trireme_modules_pch PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
 if(pch_headers)
   trireme_precompile(trireme_plain_pch ${pch_headers})
   target_compile_definitions(trireme_plain_pch PRIVATE FMT_SHARED)  # as fmt::fmt

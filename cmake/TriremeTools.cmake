@@ -61,8 +61,8 @@ function(trireme_library name)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES ${target})
 endfunction()
 
-# Lets a program use trireme_pch, or trireme_plain_pch where there is one. They are made with -fPIC and not taken with a
-# program's -fPIE.
+# Lets a program use trireme_pch, trireme_modules_pch, or trireme_plain_pch where there is one. They are made with -fPIC
+# and not taken with a program's -fPIE.
 function(trireme_use_pch program header)
   if(TARGET ${header})
     target_precompile_headers(${program} REUSE_FROM ${header})
@@ -90,10 +90,11 @@ function(trireme_test_waits name)
   set_tests_properties(${name} PROPERTIES ENVIRONMENT GOMP_SPINCOUNT=2000)
 endfunction()
 
-# trireme_test(<name> SOURCES a_test.cpp ... DEPENDS ... [LABEL pure|dist|slow] [TORCH])
-# makes one GoogleTest binary and registers each of its tests with CTest under the label.
+# trireme_test(<name> SOURCES a_test.cpp ... DEPENDS ... [LABEL pure|dist|slow] [TORCH [MODULES]])
+# makes one GoogleTest binary and registers each of its tests with CTest under the label. MODULES: it includes
+# torch/nn.h.
 function(trireme_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;MODULES" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL pure)
   endif()
@@ -102,7 +103,9 @@ function(trireme_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
-  if(ARG_TORCH)
+  if(ARG_MODULES)
+    trireme_use_pch(${name} trireme_modules_pch)
+  elseif(ARG_TORCH)
     trireme_use_pch(${name} trireme_pch)
   else()
     trireme_use_pch(${name} trireme_plain_pch)
