@@ -113,8 +113,8 @@ def kept_by_block(shape, system, method, four_bits, everywhere):
     if full or method == "adapter-v2":
         bytes_ += 2 * 2 * h  # the norms' inputs once more, normalized: their weights learn
     if method == "lora":
-        inputs = 2 * h + f if everywhere else 0  # of the output, gate and up (one each) and down projections
-        bytes_ += (2 + 1) * (h + (inputs + h if everywhere else 0))  # inputs after dropout, and its mask of a byte
+        inputs = h + (3 * h + f if everywhere else 0)  # of queries, keys and values; of the output, gate, up and down projections, one each
+        bytes_ += (2 + 1) * inputs  # after dropout, and its mask of a byte
         if not everywhere:
             bytes_ += 2 * (h + kv)  # updates of queries and values, which index_copy keeps
     if method.startswith("adapter"):
@@ -147,7 +147,8 @@ def peak(row):
     away = "cpu_offload" in strategy
     four_bits = "nf4" in row["precision"]
     titan = system is SYSTEMS["torchtitan"]
-    everywhere = system.everywhere or row["model"].startswith("tiny-llama")  # config_hub/finetune/tiny-llama/*.yaml: lora_* true
+    # config_hub/finetune/tiny-llama/*.yaml: lora_* true; torchtune's recipes for QLoRA likewise.
+    everywhere = system.everywhere or row["model"].startswith("tiny-llama") or (four_bits and system is SYSTEMS["torchtune"])
     n, blocks, head = shape.parameters, shape.layers * shape.matrices, shape.vocab * shape.hidden
 
     causes = {}
@@ -162,7 +163,7 @@ def peak(row):
         each = (NF4_NESTED if system.nested or "dq" in row["precision"] else NF4) if four_bits else 2
         small = blocks + (head if system.quantized_head else 0)
         causes["weights"] = 0 if away else (each * small + 2 * (n - small)) / shards
-        adapters = shape.adapters(system, everywhere or (four_bits and system is SYSTEMS["torchtune"]))
+        adapters = shape.adapters(system, everywhere)
         if method.startswith("adapter"):
             adapters = int(re.search(r"trainable ([\d,]+)", row["source"]).group(1).replace(",", ""))
         causes["adapters"] = 0 if away else (2 + 2 + 4) * adapters / shards
