@@ -5,7 +5,7 @@
 
 Nothing is left undone that PyTorch can do for this recipe: prompts are read once and their keys and values are kept, all
 prompts have one length so that nothing is padded, attention is `scaled_dot_product_attention`, AdamW is the fused one,
-and only the answers go through the head in training.
+and only the answers go through the head in training. A step in which no group has a spread updates nothing, and is counted.
 """
 import argparse
 import json
@@ -21,11 +21,12 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "vs_pytorch"))
 from ranks import run_ranks
 
 
-def parse_arguments(about):
+def parse_arguments(about, judges_held_out=False):
     parser = argparse.ArgumentParser(description=about.split("\n")[0])
     parser.add_argument("--base", required=True, help="folder with config.json and model.safetensors")
     parser.add_argument("--prompts", required=True, help="lines of {\"prompt\": ..., \"answer\": ...}, prompts of one length")
-    parser.add_argument("--held_out", help="prompts of which the greedy answers are judged at the end")
+    if judges_held_out:
+        parser.add_argument("--held_out", help="prompts of which the greedy answers are judged at the end")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--batch_size", type=int, default=64, help="prompts a step")
     parser.add_argument("--num_generations", type=int, default=16)
@@ -129,7 +130,7 @@ def text_of(ids):
 
 
 def main():
-    arguments = parse_arguments(__doc__)
+    arguments = parse_arguments(__doc__, judges_held_out=True)
     if "RANK" not in os.environ:
         sys.exit(start_ranks(arguments.devices))
     rank = int(os.environ["RANK"])
@@ -160,6 +161,11 @@ def main():
         mask = ((stop - (answers == ord(".")).float()) == 0).float()[learned]
         tokens = mask.sum()
         dist.all_reduce(tokens)
+        if tokens == 0:
+            without_update.append(len(means))
+            return rewards.mean().item()
+        if not learned.any():  # the other ranks wait for this one's gradient: the advantages of its answers are 0
+            learned[0], mask = True, torch.zeros(1, arguments.completion)
         ids = torch.cat((prompts.repeat_interleave(times, 0), answers), 1)[learned]
         with autocast():
             logits, _ = trained(ids[:, :-1], last=arguments.completion)
@@ -172,14 +178,15 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         return rewards.mean().item()
 
-    seconds, means = [], []
+    seconds, means, without_update = [], [], []
     for _ in range(arguments.warmup + arguments.steps):
         dist.barrier()
         start = time.perf_counter()
         means.append(step())
         seconds.append(time.perf_counter() - start)
     if rank == 0:
-        result = dict(step_seconds=seconds[arguments.warmup:], median_seconds=statistics.median(seconds[arguments.warmup:]), rewards=means)
+        result = dict(step_seconds=seconds[arguments.warmup:], median_seconds=statistics.median(seconds[arguments.warmup:]), rewards=means,
+                      without_update=len(without_update))
         if arguments.held_out:
             held = [json.loads(line) for line in open(arguments.held_out)]
             with torch.no_grad():

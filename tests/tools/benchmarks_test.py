@@ -1,7 +1,8 @@
-"""benchmarks/vs_pytorch and benchmarks/curves: one step of both sides, their arithmetic, and what they refuse."""
+"""benchmarks/vs_pytorch, vs_peft, vs_grpo and curves: one step of both sides, their arithmetic, and what they refuse."""
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,44 @@ class Tuning(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{run.parent}:{RUN.parent}"})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(int(done.stdout), 10)
+
+
+# A Llama whose next byte is "1" or "2", each as likely, whatever came before.
+COIN = """
+import json, sys, torch
+from pathlib import Path
+from safetensors.torch import save_file
+folder, width, one = Path(sys.argv[1]), 8, lambda *shape: torch.ones(shape)
+(folder / "config.json").write_text(json.dumps(dict(hidden_size=width, num_attention_heads=2, num_key_value_heads=2, intermediate_size=width,
+    num_hidden_layers=1, vocab_size=256, max_position_embeddings=16, rope_theta=1e4, rms_norm_eps=1e-5)))
+head = torch.zeros(256, width)
+head[[ord("1"), ord("2")]] = 20 / width
+block = {f"self_attn.{x}_proj": one(width, width) for x in "qkv"} | {f"mlp.{x}_proj": one(width, width) for x in ("gate", "up")}
+block |= {"input_layernorm": one(width), "post_attention_layernorm": one(width), "self_attn.o_proj": torch.zeros(width, width), "mlp.down_proj": torch.zeros(width, width)}
+save_file({f"model.layers.0.{name}.weight": value for name, value in block.items()} |
+          {"model.embed_tokens.weight": one(256, width), "model.norm.weight": one(width), "lm_head.weight": head}, folder / "model.safetensors")
+"""
+
+
+class Rewards(unittest.TestCase):
+    def test_a_step_without_a_spread_updates_nothing_and_is_counted(self):
+        lacking = judges_lack()
+        if lacking:
+            self.skipTest(lacking)
+        rows = [dict(prompt="a", answer="1"), dict(prompt="b", answer="never"), dict(prompt="c", answer="never")]
+        order, steps = random.Random(1), 5
+        without = sum(all(row["answer"] == "never" for row in order.sample(rows, 2)) for _ in range(steps))
+        self.assertTrue(0 < without < steps)  # in the others, one of the two ranks has nothing to learn from
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            subprocess.run([PYTHON, "-c", COIN, folder], check=True)
+            (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            done = subprocess.run([PYTHON, "-B", ROOT / "benchmarks/vs_grpo/peer.py", "--base", folder, "--prompts", folder / "prompts.jsonl", "--batch_size", "2",
+                                   "--num_generations", "32", "--completion", "1", "--warmup", "1", "--steps", str(steps - 1), "--json", folder / "out.json"],
+                                  capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            result = json.loads((folder / "out.json").read_text())
+        self.assertEqual((result["without_update"], len(result["rewards"])), (without, steps))
 
 
 class Curves(unittest.TestCase):
