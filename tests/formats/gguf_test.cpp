@@ -197,7 +197,16 @@ TEST(Convert, NothingIsLeftOfWhatFails) {
   EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out", .dtype = "q8_0"}),
               HasSubstr("no dtype q8_0"));
   EXPECT_THAT(convert_refusal({.source = folder / "y.gguf", .out = folder / "out"}), HasSubstr("there is no"));
+  EXPECT_THAT(
+      convert_refusal({.source = folder / "x.gguf", .out = folder / "models" / "mine" / "out", .progress = stop}),
+      HasSubstr("stopped"));
   EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("x.gguf"));
+  fs::create_directory(folder / "models");
+  EXPECT_THAT(
+      convert_refusal({.source = folder / "x.gguf", .out = folder / "models" / "mine" / "out", .progress = stop}),
+      HasSubstr("stopped"));
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("models", "x.gguf")) << "this one was there";
+  EXPECT_THAT(names_in(folder / "models"), testing::IsEmpty());
 }
 
 TEST(Convert, MakesTheFoldersAroundItsPlace) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
@@ -50,6 +51,28 @@ void check_place(const ConvertRequest& request, bool single_file) {
       !fs::exists(out / adapt::kAdapterConfigName) && !fs::is_empty(out))
     throw UsageError(fmt::format("error: {} is a folder without a model: --force replaces models only", out.string()));
 }
+
+/// The folders around a conversion's place that were not there. What is empty of them goes with this object: all of
+/// them, if the conversion failed.
+class FoldersAround {
+ public:
+  FoldersAround() = default;
+  FoldersAround(const FoldersAround&) = delete;
+  FoldersAround& operator=(const FoldersAround&) = delete;
+  ~FoldersAround() {
+    std::error_code ignored;
+    for (const fs::path& folder : innermost_first_) fs::remove(folder, ignored);
+  }
+
+  void make(const fs::path& folder) {
+    if (fs::exists(folder)) return;
+    make(parent_of(folder));
+    if (fs::create_directory(folder)) innermost_first_.push_front(folder);
+  }
+
+ private:
+  std::deque<fs::path> innermost_first_;
+};
 
 void check_space(const fs::path& out, int64_t bytes) {
   const int64_t free = base::free_disk_bytes(out);
@@ -139,7 +162,8 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
     result.elements += num_elements(tensor.shape);
   }
   checkpoint::translate_file_errors(folder, plan.bytes, [&] {
-    fs::create_directories(folder);
+    FoldersAround around;
+    around.make(folder);
     checkpoint::remove_leftovers(folder);
     checkpoint::TemporaryFolder temporary(folder, checkpoint::kConvertLabel);
     const std::unique_ptr<TensorSink> sink = plan.open(temporary.path());
