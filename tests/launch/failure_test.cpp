@@ -78,6 +78,15 @@ TEST(Failure, WhoIsWaitedForWithoutARecorderIsLookedAtAllTheSame) {
   EXPECT_THAT(job.err(), Not(ContainsRegex("\n  rank 0 \\(pid [0-9]+\\) sleeps")));
 }
 
+TEST(Failure, ATimeoutThatARankHasToldOnTheScreenIsToldOnce) {
+  const std::string message = "connect: rank 1 has not come";
+  Job job({"--launch", "2", "--out", "OUT", "--quiet", "--", "0:warn:error: " + message, "0:timeout:" + message,
+           "0:exit:1", "1:hang"});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), ContainsRegex("^error: connect: rank 1 has not come\njob failed after .*: rank 0 \\(pid "
+                                       "[0-9]+\\) gave up, as it says above; it then exited with code 1\n"));
+}
+
 TEST(Failure, OnlyConsequencesAreStillAFailure) {
   Job job({"--launch", "2", "--out", "OUT", "--quiet", "--", "0:exit:0", "1:consequence:broadcast: rank 0 is gone",
            "1:exit:1"});

@@ -1,5 +1,5 @@
-"""Ranks that another launcher starts: rank 0 may come late, for it reads the data first, and a rank whose partner never
-comes still ends as it is asked to.
+"""Ranks that another launcher starts: rank 0 may come late, for it reads the data first, and so may the others; a rank whose
+partner never comes still ends as it is asked to.
 
 meeting.py TRIREME
 """
@@ -59,6 +59,20 @@ def rank_zero_may_come_late(r, how, **settings):
                f"{codes}\n{ranks.log(0).read_text()}{ranks.log(1).read_text()}")
 
 
+def the_others_may_come_late(r, **settings):
+    ranks = Ranks(r, "late-others", train__max_steps=2, **settings)
+    first = ranks.start(0, comm__timeout=f"{TIMEOUT}s")
+    ring.wait_for(lambda: "waiting for rank 1" in ranks.log(0).read_text() or first.poll() is not None, "a word on whom rank 0 waits for")
+    time.sleep(TIMEOUT)
+    ring.require(first.poll() is None, "rank 0 waits for longer than comm.timeout", ranks.log(0).read_text())
+    second = ranks.start(1)
+    codes = [code_of(p, 90) for p in (first, second)]
+    ring.check(codes == [0, 0], "a rank that comes to rank 0 after comm.timeout is met", f"{codes}\n{ranks.log(0).read_text()}{ranks.log(1).read_text()}")
+    first = Ranks(r, "alone", launch__join_timeout="1s", **settings).start(0)
+    code, said = code_of(first, 30), (r.folder / "alone-0.txt").read_text()
+    ring.check(code == 1 and said.count("rank 1 has not come within 1.0s") == 1, "one that does not come within launch.join_timeout is named", f"{code}\n{said}")
+
+
 def a_lone_rank_ends_as_asked(r, rank, how, **settings):
     """Its partner never comes; comm.timeout is 60 s, launch.join_timeout 10 minutes."""
     ranks = Ranks(r, f"lone-{rank}-{how}", launch__grace="3s", **settings)
@@ -81,3 +95,4 @@ with ring.Ring(sys.argv[1]) as r:
         a_lone_rank_ends_as_asked(r, 0, backend, **known, comm__backend=backend)
     rank_zero_may_come_late(r, "meeting_file")
     rank_zero_may_come_late(r, "token_file", **known)
+    the_others_may_come_late(r, **known)

@@ -145,9 +145,8 @@ config::Section section(LaunchSettings& s) {
                null_means("launch.node_rank says which machine this is", "host-a:29400")},
               {"launch.join_timeout",
                &s.join_timeout,
-               "how long launchers wait at launch.rdzv_endpoint for enough machines, and how long ranks wait for rank "
-               "0, "
-               "which reads the data first",
+               "how long launchers wait at launch.rdzv_endpoint for enough machines, and how long ranks wait for each "
+               "other at the start: rank 0 reads the data first",
                {.above = 0}},
               {"launch.last_call",
                &s.last_call,

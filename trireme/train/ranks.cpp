@@ -1,27 +1,35 @@
 #include "trireme/train/ranks.h"
 
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
+#include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/factory.h"
 #include "trireme/config/choices.h"
 #include "trireme/launch/hang/hang.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/identity/other_variables.h"
+#include "trireme/launch/supervise/headline.h"
 #include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::train {
 namespace {
 
 constexpr std::chrono::seconds kTimeToTell{2};
+constexpr std::chrono::seconds kSilence{2};  // before the user is told whom a run waits for
 
 // Ranks on the mpi backend meet through MPI, the others through a store.
 bool needs_store(const Settings& settings, const launch::RankEnvironment& environment) {
@@ -74,6 +82,54 @@ void tell_protection(const comm::GroupOptions& options, const launch::RankEnviro
         "change data, gradients and weights");
 }
 
+// A restarted attempt must not read the keys of the one before it.
+std::string attempt_of(const launch::RankEnvironment& environment) {
+  return environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
+}
+
+// Ranks that several launchers start may come minutes apart. Once all are there, comm.timeout bounds every wait.
+void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, c10d::Store& store) {
+  using std::chrono::milliseconds;
+  const milliseconds limit = settings.launch.join_timeout, soon = std::min<milliseconds>(limit, kSilence);
+  const auto start = std::chrono::steady_clock::now();
+  const comm::Group everyone{.rank = e.global_rank, .size = e.world_size, .timeout = limit};
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < e.world_size; ++rank) keys.push_back(fmt::format("trireme/came{}/{}", attempt_of(e), rank));
+  const auto have_come = [&](milliseconds patience) {
+    try {
+      store.wait(keys, patience);
+      return true;
+    } catch (const c10::DistStoreError&) {  // not in time
+      return false;
+    }
+  };
+  std::vector<int> late;
+  const auto look = [&] {
+    late.clear();
+    for (int rank = 0; rank < e.world_size; ++rank)
+      if (!store.check({keys[static_cast<size_t>(rank)]})) late.push_back(rank);
+  };
+  try {
+    comm::set_text(store, keys[static_cast<size_t>(e.global_rank)], "here");
+    if (have_come(soon)) return;
+    look();
+    if (!late.empty() && limit > soon) {
+      if (e.global_rank == 0) base::info("waiting for {}", launch::name_ranks(late));
+      if (have_come(limit - soon)) return;
+      look();
+    }
+    if (late.empty()) return;
+  } catch (const c10::Error& error) {
+    comm::throw_comm_error(everyone, "connect", 0, comm::elapsed_since(start), error.what_without_backtrace());
+  }
+  comm::throw_comm_error(
+      everyone, "connect", late.front(), comm::elapsed_since(start),
+      fmt::format("{} {} not come within {}; see that each machine has started its ranks and reaches {}:{}, or raise "
+                  "launch.join_timeout",
+                  launch::name_ranks(late), late.size() == 1 ? "has" : "have", base::human_duration(limit),
+                  e.master_address, e.master_port));
+}
+
 }  // namespace
 
 comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnvironment& environment) {
@@ -95,7 +151,9 @@ comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnv
                              .reach_timeout = settings.launch.join_timeout,
                              .while_waiting = stop_check(settings)};
   if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
-  return comm::open_store(options);
+  comm::StoreHandle handle = comm::open_store(options);
+  if (!launcher_listens(environment)) wait_for_all(settings, environment, *handle.store);
+  return handle;
 }
 
 comm::GroupOptions group_options(const Settings& settings, const launch::RankEnvironment& environment) {
@@ -122,8 +180,7 @@ RankMeeting meet(const Settings& settings, const launch::RankEnvironment& enviro
     m.store = open_job_store(settings, environment);
     options.store = m.store.store;
   }
-  // A restarted attempt must not read the keys of the one before it.
-  options.name = environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
+  options.name = attempt_of(environment);
   return m;
 }
 

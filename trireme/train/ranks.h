@@ -17,14 +17,15 @@ struct RankMeeting {
   std::shared_ptr<comm::FlightRecorder> recorder;  ///< the latest calls of all communicators
 };
 
-/// The store where this job's ranks meet; rank 0 serves it.
-/// Errors    CommError if rank 0 cannot be reached
+/// The store where this job's ranks meet; rank 0 serves it. Unless one launcher starts all ranks, this returns once all
+/// have come.
+/// Errors    CommError if rank 0 cannot be reached, or naming ranks that do not come within launch.join_timeout
 comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnvironment& environment);
 
 /// Options for groups of the job's ranks, without members, name, store and recorder.
 comm::GroupOptions group_options(const Settings& settings, const launch::RankEnvironment& environment);
 
-/// Errors    CommError if rank 0 cannot be reached
+/// Errors    as open_job_store()
 RankMeeting meet(const Settings& settings, const launch::RankEnvironment& environment);
 
 /// Call it after a timeout. Without our launcher, the first rank that calls it reports the hang (launch/hang/hang.h).
@@ -34,7 +35,7 @@ void tell_hang(const Settings& settings, const launch::RankEnvironment& environm
 struct Ranks {
   engine::Communicators communicators;
   RankMeeting meeting;
-  std::string backend;      ///< what the ranks talk through: "shm", "gloo", "local"
+  std::string backend;  ///< what the ranks talk through: "shm", "gloo", "local"
 };
 
 /// Errors    CommError naming a rank that does not join

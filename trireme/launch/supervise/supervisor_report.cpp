@@ -67,7 +67,11 @@ void Supervisor::drain() {
 
 int Supervisor::report(std::optional<Failure>& failure) {
   std::vector<RankOutcome> outcomes;
-  for (const auto& rank : ranks_) outcomes.push_back(rank.outcome);
+  for (const auto& rank : ranks_) {
+    outcomes.push_back(rank.outcome);
+    outcomes.back().is_on_screen = rank.outcome.reported && rank.streams.front().screen != nullptr &&
+                                   rank.tail.find(*rank.outcome.reported) != std::string::npos;
+  }
   const auto code_of = [](const RankOutcome& outcome) {
     const int status = *outcome.wait_status;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
