@@ -22,12 +22,12 @@ extern char** environ;
 
 namespace {
 
-using namespace trireme::comm;
+namespace comm = trireme::comm;
 using Clock = std::chrono::steady_clock;
 
 struct Rank {
   int rank, size;
-  CommunicatorPtr ours, ours_bf16, ours_sealed;
+  comm::CommunicatorPtr ours, ours_bf16, ours_sealed;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> raw;
 };
 
@@ -59,7 +59,7 @@ void measure(const Rank& r, int64_t bytes) {
       fmt::print("{:<16} {:>9} B  ours {:>10.0f} us  raw {:>10.0f} us  {:>6.2f}x\n", what, bytes, ours, raw,
                  raw / ours);
   };
-  const auto ours_reduce = [&](const CommunicatorPtr& c) {
+  const auto ours_reduce = [&](const comm::CommunicatorPtr& c) {
     const double t = median_us(r, repeats, [&] { c->reduce_scatter(part, whole, counts, {})->wait(); });
     expect(part, sum, "reduce_scatter");
     return t;
@@ -88,12 +88,12 @@ void play(int rank, int size, uint16_t port, bool pin) {
     sched_setaffinity(0, sizeof cores, &cores);
   }
   at::set_num_threads(1);
-  const auto store = open_store({.port = port, .token = std::getenv(kTokenVariable)}).store;
+  const auto store = comm::open_store({.port = port, .token = std::getenv(kTokenVariable)}).store;
   Rank r{.rank = rank, .size = size};
-  r.ours = make_communicator({.name = "ours", .backend = "gloo", .rank = rank, .size = size, .store = store});
-  r.ours_bf16 = make_communicator(
+  r.ours = comm::make_communicator({.name = "ours", .backend = "gloo", .rank = rank, .size = size, .store = store});
+  r.ours_bf16 = comm::make_communicator(
       {.name = "bf16", .backend = "gloo", .rank = rank, .size = size, .store = store, .bf16_sums = true});
-  r.ours_sealed = make_communicator(
+  r.ours_sealed = comm::make_communicator(
       {.name = "sealed", .backend = "gloo", .rank = rank, .size = size, .store = store, .sealed = true});
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface("lo"));
@@ -111,7 +111,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   const std::string size = argc > 1 ? argv[1] : "2";
-  const auto server = open_store({.is_server = true});
+  const auto server = comm::open_store({.is_server = true});
   setenv(kTokenVariable, server.token.c_str(), 1);
   std::vector<pid_t> children(std::stoul(size));
   for (size_t k = 0; k < children.size(); ++k) {

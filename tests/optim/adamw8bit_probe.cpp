@@ -12,7 +12,8 @@
 
 namespace {
 
-using namespace trireme;
+namespace model = trireme::model;
+namespace optim = trireme::optim;
 
 at::Tensor read(std::ifstream& file, int64_t n) {
   const at::Tensor values = at::empty({n});
