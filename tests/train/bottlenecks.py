@@ -40,10 +40,10 @@ def report_of(r, out, result):
 
 
 def names_first(report, expected, out):
-    """Beside other tests, only that it is named: they take cores, too."""
-    causes = [finding["cause"] for finding in report["findings"]]
-    ring.check(expected in causes[:1 if SLOW else None], f"{out}: {expected} is named{' first' if SLOW else ''}", json.dumps(report["findings"], indent=1))
-    return report["findings"][0] if causes else {"share": 0}
+    """Beside other tests, only that it is named: they take cores, too. Returns what is said of it."""
+    found = [finding for finding in report["findings"][:1 if SLOW else None] if finding["cause"] == expected]
+    ring.check(found, f"{out}: {expected} is named{' first' if SLOW else ''}", json.dumps(report["findings"], indent=1))
+    return found[0]
 
 
 def helps(before, after, phase):
@@ -286,7 +286,7 @@ def swapping(r):
     """Half of the memory that the run has at first; the rest is in swap space, and not all of it at rest there."""
     if why := cgroups.why_not("memory"):
         return print(f"left out: swapping ({why})")
-    limits = []
+    limits = []  # the first run's, for both
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(cgroups.swap_space(r.folder, 2048))
@@ -330,9 +330,8 @@ def slow_link(r):
             return json.loads((r.folder / out / "profile.json").read_text())
 
         before = together("link")
-        names_first(before, "communication", "link")
-        ring.check("--train.micro_batch_size" in before["findings"][0]["advice"], "link: gradients are sent for each micro-batch, so the advice is a larger one",
-                   str(before["findings"][0]))
+        finding = names_first(before, "communication", "link")
+        ring.check("--train.micro_batch_size" in finding["advice"], "link: gradients are sent for each micro-batch, so the advice is a larger one", str(finding))
         after = together("larger-micro-batches", train__micro_batch_size=16, train__global_batch_size=64)
     won_half(before, after, "communication")
 

@@ -20,6 +20,7 @@ class QuantizedSampler {
   /// Quantizes the weights as they are now. They last until the run's engine runs a list. Every rank must call.
   ///
   /// Cost      a pass over the weights; sends them, where ranks divide them. Beside the plan, one matrix in float32
+  ///           and in 4 bits, and collecting_bytes()
   /// Errors    CheckpointError naming a matrix with a value that is not finite
   void load();
 

@@ -1,6 +1,6 @@
 // Weights for answers that were drawn with other probabilities than those that training computes for them: by other
 // weights, or by sums in another order. A token's weight is the ratio of the two, within bounds; a token's loss without
-// its distance to the reference counts times it. What a step changes is measured from training's probabilities on.
+// its distance to the reference counts times it. The ratio that grpo.epsilon bounds begins at training's probabilities.
 //
 // Source    TRL 1.16, GRPOTrainer (vllm_importance_sampling_mode); google/tunix (sampler_is: token). Yao et al., Your
 //           Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025)

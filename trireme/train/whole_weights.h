@@ -24,7 +24,7 @@ model::ModelConfig merged_config(const model::ModelConfig& config, const model::
 /// The parameters that generate::Alone asks for, in its order.
 std::vector<model::ParameterSpec> whole_parameters(const model::ModelConfig& merged, const model::Precision& precision);
 
-/// Bytes that collecting takes on rank 0, beside the weights themselves.
+/// Bytes that collecting takes on a rank that has the result, beside the weights themselves.
 int64_t collecting_bytes(const std::vector<model::ParameterSpec>& whole, const model::Adapters& adapters);
 
 /// Refuses adapters that no merged model can express; `why` begins the message. Errors    UsageError: a bias of B
