@@ -154,6 +154,16 @@ TEST(DeepSpeed, WhatLeavesDependsOnTheStage) {
   EXPECT_EQ(three, (schedule::OffloadSettings{.parameters = Tier::cpu}));
 }
 
+TEST(DeepSpeed, TheDepthOfItsQueueIsHowManyBlocksADiskMoves) {
+  const auto buffers = [](const std::string& device) {
+    return of(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": ")" + device +
+              R"("}}, "aio": {"queue_depth": 32}})")
+        .offload.buffers;
+  };
+  EXPECT_EQ(buffers("nvme"), 32);
+  EXPECT_EQ(buffers("cpu"), schedule::OffloadSettings{}.buffers);
+}
+
 TEST(DeepSpeed, OneFolderAndOneRatioAreOfAllThatLeaves) {
   EXPECT_THAT(refused(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.3},
                           "offload_param": {"device": "cpu"}}})"),

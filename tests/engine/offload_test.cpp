@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <random>
 
 #include "support.h"
@@ -42,8 +44,10 @@ std::vector<OffloadSettings> each_kind(double ratio) {
     all.push_back({.gradients = tier, .ratio = ratio});
     all.push_back({.activations = tier, .ratio = ratio});
   }
-  all.push_back({Tier::disk, Tier::cpu, Tier::disk, Tier::cpu, Tier::disk, ratio, 2});
-  all.push_back({Tier::cpu, Tier::disk, Tier::cpu, Tier::disk, Tier::cpu, ratio, 0});
+  all.push_back({Tier::disk, Tier::cpu, Tier::disk, Tier::cpu, Tier::disk, ratio});
+  all.back().prefetch = 2;
+  all.push_back({Tier::cpu, Tier::disk, Tier::cpu, Tier::disk, Tier::cpu, ratio});
+  all.back().prefetch = 0;
   return all;
 }
 
@@ -146,6 +150,31 @@ TEST(Offload, TilesOfALargeGroupGiveTheBitsOfTheWhole) {
     }
 }
 
+// Each block is moved in two halves. With one buffer the second half follows the first; with more, other blocks begin.
+TEST(Offload, ADiskMovesAsManyBlocksAtATimeAsThereAreBuffers) {
+  Job job{.model = small_llama(), .precision = kMixed};
+  job.model.vocab_size = 25000;
+  job.steps = 1;
+  job.global_micro_batches = 1;
+  job.shape = {1, 8};
+  for (const int64_t buffers : {1, 8}) {
+    job.offload = {.optimizer = Tier::disk, .buffers = buffers};
+    std::mutex mutex;
+    bool others_begin = false;
+    std::array<bool, 2> was_whole{};  // the last move of each direction
+    BlockIo::set_faults([&](bool write, int64_t, int64_t bytes) {
+      const std::lock_guard lock(mutex);
+      const bool is_whole = bytes == kOffloadBlock;
+      others_begin |= is_whole && was_whole[static_cast<size_t>(write)];
+      was_whole[static_cast<size_t>(write)] = is_whole;
+      return BlockIo::Fault{.at_most = is_whole ? bytes / 2 : INT64_MAX};
+    });
+    run(job);
+    BlockIo::set_faults({});
+    EXPECT_EQ(others_begin, buffers > 1);
+  }
+}
+
 TEST(Offload, SkippedStepsLeaveWhatRestsUntouched) {
   Job job{.model = small_llama(), .precision = kHalfMixed};
   job.mesh = {.shard = 2};
@@ -211,7 +240,7 @@ class Disk : public testing::TestWithParam<BlockIo::Way> {
   void TearDown() override { BlockIo::set_faults({}); }
   static constexpr int64_t kBytes = 5 * kOffloadBlock + 8192;
   OffloadFile file_{".", kBytes};
-  BlockIo io_{file_.descriptor(), kOffloadDepth, GetParam()};
+  BlockIo io_{file_.descriptor(), 3, GetParam()};
   at::Tensor memory_ = at::empty({kBytes + 4096}, at::kByte);
   char* buffer() {
     auto at = reinterpret_cast<uintptr_t>(memory_.mutable_data_ptr());

@@ -22,7 +22,7 @@ PLACEMENTS = {
     "all on disk": DISK,
     "all in host memory": HOST,
     "a third of it on disk": DISK | {"offload__ratio": 0.3},
-    "the optimizer alone": {"offload__optimizer": "disk"},
+    "the optimizer alone, a block at a time": {"offload__optimizer": "disk", "offload__buffers": 1, "offload__prefetch": 3},
 }
 MIB = 1 << 20
 
@@ -74,6 +74,7 @@ def refusals(r):
     refused("gradients that ranks share", "offload.gradients moves a rank's own sums of gradients, but with strategy no_shard 2 ranks share them",
             devices=2, strategy="no_shard", offload__gradients="cpu")
     refused("a ratio of nothing", "offload.ratio is the share of what leaves, and nothing leaves", offload__ratio=0.5)
+    refused("blocks of no disk", "offload.buffers is for what rests on a disk, and nothing does", offload__optimizer="cpu", offload__buffers=16)
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 4, MIB // 4))
     refused("a disk without room", "cannot offload", code=74, limit=small, **DISK | {"offload__path": str(r.folder)})
 

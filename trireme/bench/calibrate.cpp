@@ -263,7 +263,7 @@ int bench_calibrate(const Settings& settings) {
       add_collectives(hardware, read_json(json), busy.ranks);
     }
   }
-  if (!on_gpu) hardware.disk_rate = offload_rate(train::offload_path(settings));
+  if (!on_gpu) hardware.disk_rate = offload_rate(train::offload_path(settings), settings.offload.buffers);
   join_rows(hardware);
   if (const double spread = quantile(spreads, 0.75); spread > kDisturbed && !settings.bench.quick)
     base::warn(

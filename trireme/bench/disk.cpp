@@ -58,7 +58,7 @@ int64_t read_plainly(const std::filesystem::path& path) {
   return bytes;
 }
 
-double offload_rate(const std::filesystem::path& folder) try {
+double offload_rate(const std::filesystem::path& folder, int64_t buffers) try {
   constexpr int64_t kHalf = int64_t{64} << 20;
   constexpr double kSeconds = 2;
   engine::OffloadFile file(folder, 2 * kHalf);
@@ -71,7 +71,8 @@ double offload_rate(const std::filesystem::path& folder) try {
     return memory;
   };
   const auto to_write = buffer(), to_read = buffer();
-  engine::BlockIo writes(file.descriptor(), engine::kOffloadDepth), reads(file.descriptor(), engine::kOffloadDepth);
+  const int depth = static_cast<int>(buffers);
+  engine::BlockIo writes(file.descriptor(), depth), reads(file.descriptor(), depth);
   for (const int64_t half : {int64_t{0}, kHalf}) file.write(writes, to_write.get(), half, kHalf, "the measurement");
   std::atomic<int64_t> moved{0};
   const base::Stopwatch watch;

@@ -288,7 +288,7 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   for (const schedule::Action& a : s->engine->plan().train().actions)
     if (schedule::is_transfer(a.kind) && a.queue.lane == schedule::kDiskLane)
       f.disk_bytes += double(a.bytes) * s->environment.local_world_size;
-  if (f.disk_bytes > 0) f.disk_rate = offload_rate(train::offload_path(settings));
+  if (f.disk_bytes > 0) f.disk_rate = offload_rate(train::offload_path(settings), settings.offload.buffers);
   const size_t typical = median_step(divided.seconds);
   f.divided_step = divided.seconds[typical];
   f.parts = divided.parts[typical];

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 namespace trireme::dialects {
 
 using config::Given;
@@ -42,6 +44,7 @@ constexpr std::string_view kPaths[] = {
     "deepspeed_config.offload_optimizer_nvme_path", "deepspeed_config.offload_param_nvme_path"};
 
 constexpr std::string_view kRatio = "zero_optimization.offload_optimizer.ratio";
+constexpr std::string_view kDepth = "aio.queue_depth";
 
 // The tier that an entry asks for; empty: it asks for none, or is refused.
 std::string tier_of(Reading& r, const Key& key, const Given& entry) {
@@ -95,6 +98,12 @@ void finish_offload(Reading& r) {
         r.ignore(*entry, "nothing goes to a disk");
       path = entry;
     }
+  if (const Given* entry = r.find(kDepth)) {
+    if (to_disk)
+      r.set("offload.buffers", std::to_string(*r.count(kDepth)), *entry);
+    else
+      r.ignore(*entry, "nothing goes to a disk");
+  }
   if (const Given* entry = r.find(kRatio)) {
     const Given* parameters = r.find("zero_optimization.offload_param.device");
     if (leaves && parameters != nullptr && lower(parameters->text) != "none" && r.number(kRatio).value_or(1) != 1)

@@ -17,5 +17,6 @@ inline constexpr std::string_view kOffloadAll =
     "offload.parameters, offload.master, offload.gradients and offload.optimizer: cpu if true";
 inline constexpr std::string_view kOffloadActivations = "offload.activations: cpu if true";
 inline constexpr std::string_view kOffloadRatio = "offload.ratio, if something leaves";
+inline constexpr std::string_view kOffloadBuffers = "offload.buffers, if something goes to a disk";
 
 }  // namespace trireme::dialects

@@ -26,7 +26,7 @@ struct PieceError {
 
 class BlockIo {
  public:
-  enum class Way { automatic, ring, threads };
+  enum class Way { automatic, threads };
 
   /// `descriptor` must outlive it. At most `depth` pieces are under way at once.
   BlockIo(int descriptor, int depth, Way way = Way::automatic);
@@ -38,8 +38,6 @@ class BlockIo {
     std::function<void(const Piece&)> begin, end;
   };
   std::unique_ptr<PieceError> move(bool write, std::span<const Piece> pieces, const Hooks& hooks);
-
-  bool uses_ring() const { return ring_ != nullptr; }
 
   /// For tests: what the system is to answer for the part of a piece that begins at `offset`. `code`: an errno instead
   /// of moving anything; `at_most`: bytes that are moved.

@@ -32,7 +32,8 @@ comm::WorkPtr Engine::transfer(const schedule::Action& a, const Bound& b) {
   const bool fetch = a.kind == ActionKind::fetch, disk = a.queue.lane == schedule::kDiskLane;
   Mover& mover = movers_[a.queue];
   if (!mover.queue) {
-    if (disk) mover.io = std::make_unique<BlockIo>(file_->descriptor(), kOffloadDepth);
+    if (disk)
+      mover.io = std::make_unique<BlockIo>(file_->descriptor(), static_cast<int>(plan_.request.offload.buffers));
     mover.queue = std::make_unique<TransferQueue>();
   }
   return mover.queue->post([this, &io = mover.io, move = b.move, bytes = a.bytes, fetch, disk] {

@@ -15,7 +15,6 @@
 namespace trireme::engine {
 
 constexpr int64_t kOffloadBlock = 1 << 20;  ///< bytes that are read or written at once
-constexpr int kOffloadDepth = 8;            ///< blocks under way in each direction
 
 class OffloadFile {
  public:

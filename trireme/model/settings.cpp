@@ -185,7 +185,10 @@ config::Section section(PrecisionSettings& s) {
                      {{"fp32"}, "the number format is precision 32-true"},
                      {{"param", "param_dtype"}, "the dtype of weights in units is precision: bf16-mixed or 16-mixed"},
                      {{"reduce_dtype"}, "the dtype of gradients between ranks is precision.reduce"},
-                     {{"buffer", "buffer_dtype"}, "rotary tables and statistics are always float32; leave it out"},
+                     {{"buffer_dtype"}, "rotary tables and statistics are always float32; leave it out"},
+                     {{"buffer"},
+                      "rotary tables and statistics are always float32; the blocks that a disk moves at a time are "
+                      "offload.buffers"},
                      {{"grad_accum_dtype"}, "the dtype of summed gradients is precision.gradients"},
                      {{"hysteresis"}, "the overflows before the scale halves are precision.loss_scale_hysteresis"},
                      {{"init_scale"}, "the first scale is precision.initial_loss_scale"},

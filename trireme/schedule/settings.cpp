@@ -144,6 +144,9 @@ config::Section section(OffloadSettings& s) {
                 "computations or optimizer steps between the start of a copy and its first use; more hides slower "
                 "copies and takes more memory",
                 Rules{.unit = "actions", .at_least = 0, .at_most = 64}},
+               {"offload.buffers", &s.buffers,
+                "blocks of 1 MiB that a disk reads at a time, and as many that it writes",
+                Rules{.unit = "blocks", .at_least = 1, .at_most = 256}},
                {"offload.path", &s.path, "folder for what rests on a disk: one file a rank, which ends with the run",
                 Rules{.absent = "null", .when_absent = "the run's folder", .example = "/scratch"}}},
       .others = {{{"cpu_offload", "offload_params"},
@@ -151,7 +154,8 @@ config::Section section(OffloadSettings& s) {
                   "offload.gradients and offload.activations"},
                  {{"offload_optimizer"}, "moments leave with offload.optimizer, master weights with offload.master"},
                  {{"offload_param"}, "weights leave with offload.parameters"},
-                 {{"nvme_path"}, "the folder of what rests on a disk is offload.path"}},
+                 {{"nvme_path"}, "the folder of what rests on a disk is offload.path"},
+                 {{"queue_depth"}, "the blocks that a disk moves at a time are offload.buffers"}},
       .check = [&s](config::Problems& problems) {
         if (s.fit && s.any())
           problems.add("offload.fit chooses what leaves, and other settings say it", {},
@@ -166,6 +170,9 @@ config::Section section(OffloadSettings& s) {
         if (s.prefetch != 1 && !s.any())
           problems.add("offload.prefetch says when copies are made, and nothing leaves", {},
                        "set offload.optimizer cpu or disk, or another kind; or leave offload.prefetch out");
+        if (s.buffers != OffloadSettings{}.buffers && !s.uses(Tier::disk))
+          problems.add("offload.buffers is for what rests on a disk, and nothing does", {},
+                       "set offload.optimizer disk, or another kind; or leave offload.buffers out");
         if (s.path && !s.uses(Tier::disk))
           problems.add("offload.path is the folder of what rests on a disk, and nothing does", {},
                        "set offload.optimizer disk, or another kind; or leave offload.path out");

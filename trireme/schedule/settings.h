@@ -67,6 +67,7 @@ struct OffloadSettings {
   std::optional<int64_t> fit;  ///< bytes of own memory: what leaves is chosen
   int64_t host = 0;  ///< bytes of host memory for that; the rest goes to the disk
   int64_t prefetch = 1;  ///< computations or optimizer steps between the start of a Fetch and its reader
+  int64_t buffers = 8;  ///< blocks of a disk under way in each direction
   std::optional<std::string> path;  ///< folder of the file on disk; empty: the run's
   bool any() const { return uses(Tier::cpu) || uses(Tier::disk); }
   bool uses(Tier tier) const {
