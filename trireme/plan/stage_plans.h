@@ -1,5 +1,6 @@
 // Plans of all stages of a pipeline at once: `trireme plan` looks for the fullest one. What the stages share is made
-// once, and the lists that all of them would check are checked once.
+// once, and the lists that all of them would check are checked once. And a plan without its lists, for those who only
+// ask how a rank's state is divided, or make lists of their own (stage_lists).
 #pragma once
 
 #include <vector>
@@ -20,5 +21,9 @@ enum class PlacedStages {
 /// Cost      stages are made side by side, on as many threads as there are cores
 /// Errors    as make_step_plan()
 std::vector<StepPlan> make_stage_plans(const model::Model& model, const StepRequest& request, PlacedStages placed);
+
+/// All of a plan but its lists and their places. Costs next to nothing.
+/// Errors    UsageError for combinations that cannot work
+StepPlan plan_without_lists(const model::Model& model, const StepRequest& request);
 
 }  // namespace trireme::plan

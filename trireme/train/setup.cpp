@@ -81,8 +81,9 @@ std::vector<plan::OffloadRung> offload_rungs(const Settings& settings, const mod
   Settings without = settings;
   without.offload.fit.reset();
   const plan::StepRequest request = step_request(without, model, 0, num_ranks);
-  last.emplace(settings, plan::offload_rungs(build_run_model(settings, model, request), request, *settings.offload.fit,
-                                             settings.offload.host));
+  const auto build = [&](const plan::StepRequest& r) { return build_run_model(settings, model, r); };
+  last.emplace(settings,
+               plan::offload_rungs(plan::UnlikeRanks(build, request), *settings.offload.fit, settings.offload.host));
   return last->second;
 }
 

@@ -45,7 +45,7 @@ data::ConversationSource conversation_source(const Settings& settings);
 /// Errors    UsageError if data.train_data_path is needed and missing, or a mixture is invalid
 data::TrainingDataOptions training_data_options(const Settings& settings, int64_t sequence);
 
-/// What offload.fit has to choose from, for a rank of any stage; the last one is chosen. Empty without offload.fit.
+/// What offload.fit has to choose from, for the fullest rank; the last one is chosen. Empty without offload.fit.
 std::vector<plan::OffloadRung> offload_rungs(const Settings& settings, const model::ModelConfig& model, int num_ranks);
 
 /// The folder of what rests on a disk.

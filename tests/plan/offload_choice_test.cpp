@@ -1,0 +1,73 @@
+#include "trireme/plan/offload_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace trireme::plan {
+namespace {
+
+using schedule::OffloadSettings;
+using schedule::Tier;
+
+const model::Precision kHalfUnits{at::kBFloat16, at::kFloat};
+
+StepRequest offload_request(comm::MeshSizes sizes, int ranks, Strategy strategy) {
+  return {.precision = kHalfUnits,
+          .shape = {2, 64},
+          .mesh = {sizes, ranks},
+          .strategy = strategy,
+          .num_micro_batches = 4,
+          .optimizer = {.rule = optim::Rule::adamw, .lr = 0, .step = 0}};
+}
+
+model::Model llama_of(const StepRequest& r) {
+  return model::build_model(model::catalogue_config("llama-5m"), r.precision, r.parallel());
+}
+
+// The last stage or the last shard may need the most. Every rank is planned to see it.
+TEST(OffloadChoice, TheFullestOfAllRanksCounts) {
+  const OffloadSettings offload{.optimizer = Tier::cpu, .gradients = Tier::disk};
+  for (const StepRequest& request :
+       {offload_request({.pp = 2, .shard = 3}, 6, Strategy::full_shard),
+        offload_request({.replicate = 2, .shard = 3, .tp = 2}, 12, Strategy::hybrid_shard)}) {
+    const UnlikeRanks ranks(llama_of, request);
+    const OffloadRung most = ranks.measure(offload);
+    std::vector<int64_t> own, host, disk;
+    for (int rank = 0; rank < request.mesh.world_size(); ++rank) {
+      StepRequest r = request.of_rank(rank);
+      r.offload = offload;
+      const model::Model model = llama_of(r);
+      const StepPlan plan = make_step_plan(model, r);
+      own.push_back(plan.arena.total());
+      host.push_back(plan.arena.of(schedule::Memory::host));
+      disk.push_back(plan.arena.of(schedule::Memory::disk));
+    }
+    EXPECT_EQ(most.own, *std::ranges::max_element(own));
+    EXPECT_EQ(most.host, *std::ranges::max_element(host));
+    EXPECT_EQ(most.disk, *std::ranges::max_element(disk));
+    EXPECT_GT(most.own, own[0]);
+    EXPECT_EQ(ranks.request().rank, 0);
+  }
+  // Groups of three sizes: a rank has a block of elements more of each than another, or not.
+  EXPECT_LE(UnlikeRanks(llama_of, offload_request({.shard = 64}, 64, Strategy::full_shard)).size(), 8);
+}
+
+// A limit between rank 0 and the fullest rank: what leaves is more than rank 0 alone would need to.
+TEST(OffloadChoice, WhatLeavesIsEnoughForTheFullestRank) {
+  const StepRequest request = offload_request({.shard = 3}, 3, Strategy::full_shard);
+  const model::Model model = llama_of(request);
+  const int64_t first = make_step_plan(model, request).arena.total();
+  const UnlikeRanks ranks(llama_of, request);
+  const int64_t fullest = ranks.measure({}).own;
+  ASSERT_GT(fullest, first);
+  EXPECT_EQ(offload_rungs(ranks, fullest, 0).size(), 1u);
+  const std::vector<OffloadRung> rungs = offload_rungs(ranks, first, 0);
+  ASSERT_EQ(rungs.size(), 2u);
+  EXPECT_EQ(rungs.back().offload.optimizer, Tier::disk);
+  EXPECT_LE(rungs.back().own, first);
+}
+
+}  // namespace
+}  // namespace trireme::plan
