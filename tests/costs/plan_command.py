@@ -155,7 +155,8 @@ def commands_of(r, name):
     for at, line in enumerate(lines):
         if not line.startswith(("    trireme plan ", "    trireme explain memory ")) or "xthis" in line:
             continue
-        result = r.run([r.program, *shlex.split(line)[1:], *(["--launch.threads_per_rank", "2"] if "explain" in line else [])])
+        result = r.run([r.program, *shlex.split(line)[1:], *(["--launch.threads_per_rank", "2"] if "explain" in line else [])],
+                       env=ring.environment(XDG_CONFIG_HOME=str(r.folder / "empty")))
         ring.require(result.code == 0, f"{line.strip()} succeeds", str(result))
         printed = {" ".join(row.split()) for row in result.out.splitlines()}
         block = []

@@ -10,6 +10,8 @@ import random
 import re
 import resource
 import signal
+import socket
+import subprocess
 import sys
 import time
 
@@ -77,6 +79,52 @@ def refusals(r):
     refused("blocks of no disk", "offload.buffers is for what rests on a disk, and nothing does", offload__optimizer="cpu", offload__buffers=16)
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 4, MIB // 4))
     refused("a disk without room", "cannot offload", code=74, limit=small, **DISK | {"offload__path": str(r.folder)})
+
+
+def tells(r):
+    """What nothing chooses by is said in a sentence, if it was asked for."""
+    environment = ring.environment(XDG_CONFIG_HOME=str(r.folder / "not measured"))
+    settings = MIXED | {"precision": "32-true", "train__max_steps": 2, "offload__optimizer": "disk"}
+    for what, more, told in (("nothing", {}, ()),
+                             ("how early copies begin", {"offload__prefetch": "auto"}, ("offload.prefetch auto is 1: this machine has not been",))):
+        result = r.run(r.command(what, **settings | more), env=environment)
+        warned = [line for line in result.text.splitlines() if line.startswith("warn ") and "offload." in line]
+        ring.check(result.code == 0 and ("; copies begin 1 computation ahead" in result.text) == ("offload__prefetch" in more) and len(warned) == len(told)
+                   and all(map(str.__contains__, warned, told)), f"{what}: {len(told)} warnings", str(result))
+    words = ["llama-5m", "--devices", "1", "--precision", "32-true", "--offload.optimizer", "disk", "--offload.prefetch", "auto"]
+    result = r.run([r.program, "explain", "memory", *words], env=environment)
+    ring.check(result.code == 0 and "copies begin 1 computation ahead (offload.prefetch auto)" in result.out and result.out.count("warning: offload.") == 1,
+               "explain memory says so, too", str(result))
+
+
+def unlike_figures(r):
+    """By figures of a disk copies begin earlier; ranks that read different figures would plan different lists, and are refused."""
+    figures = r.folder / "measured" / "trireme" / "hardware.yaml"
+    figures.parent.mkdir(parents=True)
+    home = str(figures.parent.parent)
+    command = r.command("unlike", **MIXED | {"devices": 2, "strategy": "full_shard", "train__max_steps": 2, "offload__optimizer": "disk",
+                                             "offload__master": "disk", "offload__prefetch": "auto"})
+    for rate in (0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10):
+        figures.write_text(f"name: this\nmemory_rate: 10\npeak: {{fp32: 0.1}}\nshares_cores: true\ndisk: {{rate: {rate}}}\n")
+        result = r.run([r.program, "explain", "memory", *command[2:]], env=ring.environment(XDG_CONFIG_HOME=home))
+        ring.require(result.code == 0 and "copies begin " in result.out, "explain memory says when copies begin", str(result))
+        ahead = int(re.search(r"copies begin (\d+) ", result.out)[1])
+        if ahead > 1:
+            break
+    ring.require(ahead > 1, "a disk of some rate asks for copies that begin earlier", str(result))
+    result = r.run(command, env=ring.environment(XDG_CONFIG_HOME=home))
+    ring.check(result.code == 0 and f"; copies begin {ahead} computations ahead" in result.text,
+               f"a disk of {rate} GB/s: copies begin {ahead} computations ahead", str(result))
+    command[command.index("--out_dir") + 1] = str(r.folder / "unlike ranks")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=r.folder, encoding="utf-8",
+                              env=ring.environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                   MASTER_PORT=str(port), XDG_CONFIG_HOME=where)) for rank, where in enumerate((home, home + "/none"))]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    ring.check(all(rank.returncode == 2 and f"offload.prefetch auto is 1 on some ranks and {ahead} on others" in text for rank, text in zip(ranks, said)),
+               "ranks that read different figures are refused", "\n".join(said))
 
 
 def kills(r, plain):
@@ -151,5 +199,7 @@ ring.judges("numpy")
 with ring.Ring(sys.argv[1]) as r:
     plain = placements(r)
     refusals(r)
+    tells(r)
+    unlike_figures(r)
     kills(r, plain)
     more_than_memory(r)

@@ -18,6 +18,7 @@
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/chosen_offload.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/introduction.h"
 #include "trireme/train/resume_settings.h"
@@ -121,13 +122,15 @@ void explain_generate(ParsedSettings& parsed, int rank) {
 std::string memory_text(const Settings& settings, int rank) {
   validate(settings, world_size(settings));
   at::set_num_threads(train::threads_of_a_rank(settings));
-  if (const auto rungs =
-          train::offload_rungs(settings, model::config_of(settings.model), static_cast<int>(world_size(settings)));
-      !rungs.empty()) {
-    const std::string table = plan::render_rungs(rungs, *settings.offload.fit);
-    if (rungs.back().own > *settings.offload.fit) return table;
+  const train::ChosenOffload offload =
+      train::choose_offload(settings, model::config_of(settings.model), static_cast<int>(world_size(settings)));
+  if (!offload.rungs.empty()) {
+    const std::string table = plan::render_rungs(offload.rungs, *settings.offload.fit);
+    if (offload.rungs.back().own > *settings.offload.fit) return table;
     fmt::print("{}\n", table);
   }
+  if (!offload.distance.empty()) fmt::print("{} (offload.prefetch auto)\n\n", offload.distance);
+  for (const std::string& remark : offload.remarks) fmt::print("warning: {}\n\n", remark);
   const Explained explained = plan_of(settings, rank);
   return fmt::format(
       "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "

@@ -62,7 +62,7 @@ class Mover {
     std::vector<Stay> stays;
     for (const UseAt& use : uses_[value]) {
       const bool together = !stays.empty() && access_of(use) != Access::write &&
-                            time_[use.action] - time_[last_of(stays.back())] <= offload_.prefetch + 1;
+                            time_[use.action] - time_[last_of(stays.back())] <= offload_.distance() + 1;
       if (!together) stays.emplace_back();
       stays.back().push_back(use);
     }
@@ -121,12 +121,12 @@ class Mover {
       }
       if (access_of(stay.front()) != Access::write) {
         if (evict >= 0) moves_[evict].next_fetch = static_cast<int>(moves_.size());
-        moves_.push_back({ActionKind::fetch, home, copy, before_by(begin, offload_.prefetch, earliest), begin});
+        moves_.push_back({ActionKind::fetch, home, copy, before_by(begin, offload_.distance(), earliest), begin});
       }
       evict = -1;
       if (changes && !consumed) {
         evict = static_cast<int>(moves_.size());
-        moves_.push_back({ActionKind::evict, home, copy, behind, behind_by(behind, offload_.prefetch)});
+        moves_.push_back({ActionKind::evict, home, copy, behind, behind_by(behind, offload_.distance())});
         moves_.back().again = std::exchange(written, true);
         evicted_at_[{copy, behind}] = evict;
       }

@@ -142,8 +142,13 @@ config::Section section(OffloadSettings& s) {
                 Rules{.at_least = 0, .bytes = true}},
                {"offload.prefetch", &s.prefetch,
                 "computations or optimizer steps between the start of a copy and its first use; more hides slower "
-                "copies and takes more memory",
-                Rules{.unit = "actions", .at_least = 0, .at_most = 64}},
+                "copies and takes more memory; auto is the least of 1 to 8 with which the predicted step (trireme "
+                "bench calibrate) is within 1 % of the shortest",
+                Rules{.unit = "actions",
+                      .at_least = 0,
+                      .at_most = 64,
+                      .absent = "auto",
+                      .when_absent = "chosen by what trireme bench calibrate measured on this machine"}},
                {"offload.buffers", &s.buffers,
                 "blocks of 1 MiB that a disk reads at a time, and as many that it writes",
                 Rules{.unit = "blocks", .at_least = 1, .at_most = 256}},

@@ -66,9 +66,11 @@ struct OffloadSettings {
   double ratio = 1;  ///< of each kind's bytes; the rest stays
   std::optional<int64_t> fit;  ///< bytes of own memory: what leaves is chosen
   int64_t host = 0;  ///< bytes of host memory for that; the rest goes to the disk
-  int64_t prefetch = 1;  ///< computations or optimizer steps between the start of a Fetch and its reader
+  std::optional<int64_t> prefetch = 1;  ///< computations or optimizer steps between the start of a Fetch and its reader
   int64_t buffers = 8;  ///< blocks of a disk under way in each direction
   std::optional<std::string> path;  ///< folder of the file on disk; empty: the run's
+  /// `prefetch`, or 1 where it is still to be chosen (train/chosen_offload.h).
+  int64_t distance() const { return prefetch.value_or(1); }
   bool any() const { return uses(Tier::cpu) || uses(Tier::disk); }
   bool uses(Tier tier) const {
     return optimizer == tier || master == tier || parameters == tier || gradients == tier || activations == tier;

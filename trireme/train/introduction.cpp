@@ -13,6 +13,7 @@
 #include "trireme/ops/products/kernels.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/chosen_offload.h"
 
 namespace trireme::train {
 
@@ -31,6 +32,8 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
                                 c.optimizer.lr, config::name_of(c.optimizer.lr_scaling), c.train.global_batch_size,
                                 c.optimizer.base_batch_size));
   for (const std::string& warning : warnings(c, s.environment.world_size)) lines.push_back("warn     " + warning);
+  for (const std::string& remark : choose_offload(c, s.model.config, s.environment.world_size).remarks)
+    lines.push_back("warn     " + remark);
   add(start.describe());
   if (!moved.empty()) lines.push_back(moved);
   lines.push_back(pace.peak_line());

@@ -12,6 +12,7 @@
 #include "trireme/engine/device.h"
 #include "trireme/observe/peak.h"
 #include "trireme/settings/derived.h"
+#include "trireme/train/chosen_offload.h"
 #include "trireme/train/foresight.h"
 #include "trireme/train/setup.h"
 
@@ -89,6 +90,8 @@ std::unique_ptr<Session> make_session(const Settings& settings, const launch::Ra
   plan::StepPlan plan = plan::make_step_plan(s->model, request);
   s->phases.end("plan");
   s->ranks = connect_ranks(settings, environment, plan, &s->phases);
+  if (request.offload.any() && !settings.offload.prefetch)
+    require_same_distance(*s->ranks.communicators.world, request.offload.distance());
   s->phases.end("groups");
   if (s->is_first_rank()) s->program = observe::read_memory_usage();
   s->engine = std::make_unique<engine::Engine>(
@@ -129,6 +132,7 @@ std::string describe_start(Session& s) {
   const int ranks = s.environment.world_size;
   const plan::StepRequest& request = s.engine->plan().request;
   const int data_ranks = request.num_data_ranks();
+  const ChosenOffload offload = choose_offload(s.settings, s.model.config, ranks);
   const model::Adapters& adapters = s.model.adapters;
   const std::string trained =
       adapters.empty()
@@ -153,7 +157,8 @@ std::string describe_start(Session& s) {
       base::plural(t.micro_batch_size, "sequence"), s.sequence(), mib(memory.total_bytes),
       rows.empty() ? "" : fmt::format(" ({})", rows),
       plan::describe_tiers(memory) +
-          (s.settings.offload.fit ? fmt::format("; offload.fit moves {}", plan::describe(request.offload)) : ""),
+          (s.settings.offload.fit ? fmt::format("; offload.fit moves {}", plan::describe(request.offload)) : "") +
+          (offload.distance.empty() ? "" : "; " + offload.distance),
       s.foresight ? "\n" + s.foresight->before() : "");
 }
 

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <mutex>
-#include <optional>
 #include <thread>
 
 #include "trireme/adapt/from_settings.h"
@@ -25,6 +23,7 @@
 #include "trireme/text/byte_tokenizer.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/answer_room.h"
+#include "trireme/train/chosen_offload.h"
 #include "trireme/train/quantized_sampler.h"
 
 namespace trireme::train {
@@ -56,38 +55,21 @@ comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks) {
           num_ranks};
 }
 
-namespace {
-
-schedule::OffloadSettings chosen_offload(const Settings& settings, const model::ModelConfig& model, int num_ranks) {
-  if (!settings.offload.fit) return settings.offload;
-  const std::vector<plan::OffloadRung> rungs = offload_rungs(settings, model, num_ranks);
-  if (rungs.back().own > *settings.offload.fit)
+plan::StepRequest step_request(const Settings& settings, const model::ModelConfig& model, int rank, int num_ranks) {
+  plan::StepRequest request = request_without_offload(settings, model, rank, num_ranks);
+  const ChosenOffload chosen = choose_offload(settings, model, num_ranks);
+  if (!chosen.rungs.empty() && chosen.rungs.back().own > *settings.offload.fit)
     throw UsageError(fmt::format(
         "offload.fit {}: a rank needs {} with {}; try --recompute full, a smaller train.micro_batch_size, or "
         "more ranks",
-        base::human_bytes(*settings.offload.fit), base::human_bytes(rungs.back().own),
-        plan::describe(rungs.back().offload)));
-  return rungs.back().offload;
+        base::human_bytes(*settings.offload.fit), base::human_bytes(chosen.rungs.back().own),
+        plan::describe(chosen.offload)));
+  request.offload = chosen.offload;
+  return request;
 }
 
-}  // namespace
-
-std::vector<plan::OffloadRung> offload_rungs(const Settings& settings, const model::ModelConfig& model, int num_ranks) {
-  if (!settings.offload.fit) return {};
-  static std::mutex mutex;
-  static std::optional<std::pair<Settings, std::vector<plan::OffloadRung>>> last;  // several functions ask for the same
-  const std::lock_guard lock(mutex);
-  if (last && last->first == settings) return last->second;
-  Settings without = settings;
-  without.offload.fit.reset();
-  const plan::StepRequest request = step_request(without, model, 0, num_ranks);
-  const auto build = [&](const plan::StepRequest& r) { return build_run_model(settings, model, r); };
-  last.emplace(settings,
-               plan::offload_rungs(plan::UnlikeRanks(build, request), *settings.offload.fit, settings.offload.host));
-  return last->second;
-}
-
-plan::StepRequest step_request(const Settings& settings, const model::ModelConfig& model, int rank, int num_ranks) {
+plan::StepRequest request_without_offload(const Settings& settings, const model::ModelConfig& model, int rank,
+                                          int num_ranks) {
   plan::StepRequest r;
   r.precision = resolve_precision(settings);
   r.shape = {settings.train.micro_batch_size, sequence_length(settings, model)};
@@ -118,7 +100,6 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   r.pipeline = settings.pipeline;
   r.optimizer = optim::options_of(settings.optimizer);
   // What a GPU holds is copied to the host to be saved, outside the plan.
-  r.offload = chosen_offload(settings, model, num_ranks);
   r.save_copy = settings.save.mode == checkpoint::SaveMode::async && settings.accelerator == engine::Accelerator::cpu;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;

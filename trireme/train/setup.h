@@ -12,7 +12,6 @@
 #include "trireme/model/model.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
-#include "trireme/plan/offload_choice.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/settings/settings.h"
 #include "trireme/text/tokenizer.h"
@@ -35,8 +34,12 @@ model::Objective objective_of(const Settings& settings);
 model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
                              const plan::StepRequest& request);
 
-/// The request for rank `rank` of `num_ranks`.
+/// The request for rank `rank` of `num_ranks`, with what choose_offload() (chosen_offload.h) has chosen.
+/// Errors    UsageError if nothing fits in offload.fit; as choose_offload()
 plan::StepRequest step_request(const Settings& settings, const model::ModelConfig& model, int rank, int num_ranks);
+/// The same where nothing leaves the ranks' memory.
+plan::StepRequest request_without_offload(const Settings& settings, const model::ModelConfig& model, int rank,
+                                          int num_ranks);
 
 /// Conversations as the settings name them, of at most train.max_seq_length tokens, plus one for the last target.
 data::ConversationSource conversation_source(const Settings& settings);
@@ -44,9 +47,6 @@ data::ConversationSource conversation_source(const Settings& settings);
 /// Where the run's text comes from, and how it is cut. The Austen corpus is data/austen.txt, made by `make setup`.
 /// Errors    UsageError if data.train_data_path is needed and missing, or a mixture is invalid
 data::TrainingDataOptions training_data_options(const Settings& settings, int64_t sequence);
-
-/// What offload.fit has to choose from, for the fullest rank; the last one is chosen. Empty without offload.fit.
-std::vector<plan::OffloadRung> offload_rungs(const Settings& settings, const model::ModelConfig& model, int num_ranks);
 
 /// The folder of what rests on a disk.
 std::filesystem::path offload_path(const Settings& settings);

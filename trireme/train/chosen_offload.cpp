@@ -1,0 +1,99 @@
+#include "trireme/train/chosen_offload.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
+#include "trireme/costs/copy_distance.h"
+#include "trireme/costs/hardware.h"
+#include "trireme/plan/stage_plans.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+using Fits = std::function<bool(int64_t distance)>;
+
+// The distance that predicted steps ask for, or why there is no prediction.
+struct Foretold {
+  int64_t distance = 1;
+  std::string why_not;
+};
+
+Foretold foretell(const Settings& settings, const model::Model& model, const plan::StepPlan& plan, const Fits& fits) {
+  if (settings.num_nodes > 1) return {.why_not = "steps on several machines are not predicted"};
+  try {
+    const costs::Machines machines{.hardware = costs::read_hardware("this"),
+                                   .ranks = plan.request.mesh.world_size(),
+                                   .threads = at::get_num_threads()};
+    return {.distance = costs::choose_distance(costs::seconds_by_distance(model, plan, machines), fits)};
+  } catch (const UsageError& error) {  // no file, or one without a figure that these values need
+    constexpr std::string_view kError = "error: ";
+    const std::string_view text = error.what();
+    return {.why_not = std::string(text.starts_with(kError) ? text.substr(kError.size()) : text)};
+  }
+}
+
+ChosenOffload choose(const Settings& settings, const model::ModelConfig& config, int num_ranks) {
+  ChosenOffload chosen{.offload = settings.offload};
+  chosen.offload.fit.reset();
+  chosen.offload.prefetch = settings.offload.distance();
+  plan::StepRequest request = request_without_offload(settings, config, 0, num_ranks);
+  request.offload = chosen.offload;
+  const auto build = [&](const plan::StepRequest& r) { return build_run_model(settings, config, r); };
+  std::optional<plan::UnlikeRanks> ranks;
+  if (settings.offload.fit) {
+    ranks.emplace(build, request);
+    chosen.rungs = plan::offload_rungs(*ranks, *settings.offload.fit, settings.offload.host);
+    request.offload = chosen.offload = chosen.rungs.back().offload;
+    if (chosen.rungs.back().own > *settings.offload.fit) return chosen;
+  }
+  if (!chosen.offload.any() || settings.offload.prefetch) return chosen;
+  const model::Model model = build(request);
+  const plan::StepPlan plan = plan::plan_without_lists(model, request);
+  const Foretold foretold = foretell(settings, model, plan, [&](int64_t distance) {
+    if (!ranks) return true;
+    schedule::OffloadSettings tried = chosen.offload;
+    tried.prefetch = distance;
+    return ranks->measure(tried).own <= *settings.offload.fit;
+  });
+  chosen.offload.prefetch = foretold.distance;
+  chosen.distance = fmt::format("copies begin {} ahead", base::plural(foretold.distance, "computation"));
+  if (!foretold.why_not.empty()) chosen.remarks.push_back("offload.prefetch auto is 1: " + foretold.why_not);
+  return chosen;
+}
+
+}  // namespace
+
+ChosenOffload choose_offload(const Settings& settings, const model::ModelConfig& model, int num_ranks) {
+  const schedule::OffloadSettings& o = settings.offload;
+  if (!o.fit && !o.any()) return {.offload = o};
+  static std::mutex mutex;
+  static std::optional<std::pair<Settings, ChosenOffload>> last;  // several functions ask for the same
+  const std::lock_guard lock(mutex);
+  if (!last || !(last->first == settings)) last.emplace(settings, choose(settings, model, num_ranks));
+  return last->second;
+}
+
+void require_same_distance(comm::Communicator& world, int64_t distance) {
+  const std::vector<int64_t> each(static_cast<size_t>(world.size()), 1);
+  const std::vector<int64_t> all = checkpoint::all_gather_numbers(world, std::array{distance}, each);
+  const auto [least, most] = std::ranges::minmax(all);
+  if (least == most) return;
+  throw UsageError(
+      fmt::format("offload.prefetch auto is {} on some ranks and {} on others: they read different files of trireme "
+                  "bench calibrate; say it, for instance --offload.prefetch {}",
+                  least, most, least));
+}
+
+}  // namespace trireme::train
