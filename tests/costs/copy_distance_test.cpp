@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "support.h"
-#include "trireme/plan/stage_plans.h"
+#include "trireme/plan/step_layouts.h"
 
 namespace trireme::costs {
 namespace {

@@ -1,15 +1,22 @@
 #include "trireme/plan/offload_choice.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
+
+#include "trireme/plan/stage_plans.h"
+#include "trireme/plan/step_layouts.h"
 
 namespace trireme::plan {
 namespace {
 
 using schedule::OffloadSettings;
 using schedule::Tier;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 const model::Precision kHalfUnits{at::kBFloat16, at::kFloat};
 
@@ -67,6 +74,41 @@ TEST(OffloadChoice, WhatLeavesIsEnoughForTheFullestRank) {
   ASSERT_EQ(rungs.size(), 2u);
   EXPECT_EQ(rungs.back().offload.optimizer, Tier::disk);
   EXPECT_LE(rungs.back().own, first);
+}
+
+IdleKinds idle_of(StepRequest request, const OffloadSettings& offload) {
+  request.offload = offload;
+  const model::Model model = llama_of(request);
+  return idle_kinds(model, plan_without_lists(model, request));
+}
+
+TEST(OffloadChoice, KindsWithNothingToMoveAreTold) {
+  StepRequest request = offload_request({}, 1, Strategy::no_shard);
+  const OffloadSettings state{.optimizer = Tier::disk, .master = Tier::cpu};
+  EXPECT_THAT(idle_of(request, state).sentences, IsEmpty());
+  EXPECT_FALSE(idle_of(request, state).all);
+  const IdleKinds few = idle_of(request, {.optimizer = Tier::disk, .activations = Tier::cpu, .ratio = 0.00001});
+  EXPECT_THAT(
+      few.sentences,
+      ElementsAre("offload.optimizer has nothing to move: a share of 1e-05 (offload.ratio) is less than a group",
+                  "offload.activations has nothing to move: a share of 1e-05 (offload.ratio) is less than a "
+                  "group"));
+  EXPECT_TRUE(few.all);
+  const IdleKinds late = idle_of(request, {.activations = Tier::cpu, .prefetch = 64});
+  EXPECT_THAT(late.sentences,
+              ElementsAre(HasSubstr("offload.activations has nothing to move: backward passes follow")));
+  EXPECT_TRUE(late.all);
+  request.precision = {at::kFloat, at::kFloat};
+  EXPECT_THAT(idle_of(request, state).sentences, ElementsAre(HasSubstr("offload.master has nothing to move: units")));
+  EXPECT_FALSE(idle_of(request, state).all);
+  EXPECT_TRUE(idle_of(request, {.master = Tier::cpu}).all);
+  request.optimizer.rule = optim::Rule::sgd;
+  EXPECT_THAT(idle_of(request, state).sentences,
+              ElementsAre("offload.optimizer has nothing to move: the optimizer keeps no moments",
+                          HasSubstr("offload.master has nothing to move")));
+  EXPECT_TRUE(idle_of(request, state).all);
+  // Most ranks of a mesh own nothing of a small model.
+  EXPECT_FALSE(idle_of(offload_request({.shard = 1024}, 1024, Strategy::full_shard), {.optimizer = Tier::disk}).all);
 }
 
 }  // namespace

@@ -64,6 +64,12 @@ class ChooseOffload : public testing::Test {
     }
     return bytes;
   }
+  static std::string refusal_of(const Settings& s) try {
+    planned(s);
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
 
  private:
   fs::path home_ = fs::path(testing::TempDir()) / ("chosen_offload_" + std::to_string(getpid()));
@@ -122,6 +128,14 @@ TEST_F(ChooseOffload, WhatFitsFitsOnEveryRank) {
   const Settings s = settings(words);
   for (const int64_t bytes : planned(s)) EXPECT_LE(bytes, plain[0]);
   EXPECT_EQ(choice(s).offload.optimizer, Tier::disk);
+}
+
+TEST_F(ChooseOffload, KindsWithNothingToMoveAreToldAndAloneRefused) {
+  EXPECT_THAT(refusal_of(settings({"--precision=32-true", "--offload.master=cpu"})),
+              HasSubstr("nothing leaves a rank's memory: offload.master has nothing to move: units compute with"));
+  const Settings s = settings({"--precision=32-true", "--offload.master=cpu", "--offload.optimizer=cpu"});
+  EXPECT_EQ(refusal_of(s), "");
+  EXPECT_THAT(choice(s).remarks, ElementsAre(HasSubstr("offload.master has nothing to move")));
 }
 
 TEST(RequireSameDistance, RefusesRanksThatHaveChosenDifferently) {

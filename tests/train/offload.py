@@ -77,23 +77,26 @@ def refusals(r):
             devices=2, strategy="no_shard", offload__gradients="cpu")
     refused("a ratio of nothing", "offload.ratio is the share of what leaves, and nothing leaves", offload__ratio=0.5)
     refused("blocks of no disk", "offload.buffers is for what rests on a disk, and nothing does", offload__optimizer="cpu", offload__buffers=16)
+    refused("a kind with nothing to move", "nothing leaves a rank's memory: offload.master has nothing to move: units compute with", precision="32-true",
+            offload__master="cpu")
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 4, MIB // 4))
     refused("a disk without room", "cannot offload", code=74, limit=small, **DISK | {"offload__path": str(r.folder)})
 
 
 def tells(r):
-    """What nothing chooses by is said in a sentence, if it was asked for."""
+    """What nothing chooses by, and what moves nothing, is said in a sentence; only if it was asked for."""
     environment = ring.environment(XDG_CONFIG_HOME=str(r.folder / "not measured"))
     settings = MIXED | {"precision": "32-true", "train__max_steps": 2, "offload__optimizer": "disk"}
     for what, more, told in (("nothing", {}, ()),
-                             ("how early copies begin", {"offload__prefetch": "auto"}, ("offload.prefetch auto is 1: this machine has not been",))):
+                             ("how early copies begin", {"offload__prefetch": "auto"}, ("offload.prefetch auto is 1: this machine has not been",)),
+                             ("a kind that is idle", {"offload__master": "disk"}, ("offload.master has nothing to move: units compute with",))):
         result = r.run(r.command(what, **settings | more), env=environment)
         warned = [line for line in result.text.splitlines() if line.startswith("warn ") and "offload." in line]
         ring.check(result.code == 0 and ("; copies begin 1 computation ahead" in result.text) == ("offload__prefetch" in more) and len(warned) == len(told)
                    and all(map(str.__contains__, warned, told)), f"{what}: {len(told)} warnings", str(result))
-    words = ["llama-5m", "--devices", "1", "--precision", "32-true", "--offload.optimizer", "disk", "--offload.prefetch", "auto"]
+    words = ["llama-5m", "--devices", "1", "--precision", "32-true", "--offload.optimizer", "disk", "--offload.master", "disk", "--offload.prefetch", "auto"]
     result = r.run([r.program, "explain", "memory", *words], env=environment)
-    ring.check(result.code == 0 and "copies begin 1 computation ahead (offload.prefetch auto)" in result.out and result.out.count("warning: offload.") == 1,
+    ring.check(result.code == 0 and "copies begin 1 computation ahead (offload.prefetch auto)" in result.out and result.out.count("warning: offload.") == 2,
                "explain memory says so, too", str(result))
 
 

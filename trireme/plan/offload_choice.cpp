@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 
 #include "trireme/base/text.h"
-#include "trireme/plan/stage_plans.h"
+#include "trireme/plan/step_layouts.h"
 
 namespace trireme::plan {
 namespace {
@@ -15,18 +16,26 @@ namespace {
 using comm::Axis;
 using schedule::OffloadSettings;
 using schedule::Tier;
+using schedule::ValueKind;
 
 struct Kind {
   Tier OffloadSettings::* tier;
-  const char* name;
+  const char *name, *setting;
+  const char* idle;  ///< why there may be nothing of it
 };
 
+constexpr const char* kShared = "ranks share all that there is";
+
 // In the order in which they leave.
-constexpr Kind kKinds[] = {{&OffloadSettings::optimizer, "moments"},
-                           {&OffloadSettings::master, "masters"},
-                           {&OffloadSettings::gradients, "gradients"},
-                           {&OffloadSettings::activations, "activations"},
-                           {&OffloadSettings::parameters, "parameters"}};
+constexpr std::array<Kind, 5> kKinds = {{
+    {&OffloadSettings::optimizer, "moments", "offload.optimizer", "the optimizer keeps no moments"},
+    {&OffloadSettings::master, "masters", "offload.master",
+     "units compute with the very weights that the optimizer updates"},
+    {&OffloadSettings::gradients, "gradients", "offload.gradients", kShared},
+    {&OffloadSettings::activations, "activations", "offload.activations",
+     "backward passes follow before copies could leave"},
+    {&OffloadSettings::parameters, "parameters", "offload.parameters", kShared},
+}};
 
 bool may_leave(const StepRequest& r, const OffloadSettings& offload) {
   return !check_offload(r.strategy, r.num_shards(), int64_t{r.num_shards()} * r.num_replicas(), offload);
@@ -42,6 +51,42 @@ std::vector<int64_t> likeness_of(const StepPlan& plan, const StepRequest& r) {
     likeness.push_back(layout.owned(part, parts).size());
   }
   return likeness;
+}
+
+// The kind by which a value of `plan` has left.
+Tier OffloadSettings::* kind_of(const StepPlan& plan, const schedule::Value& v) {
+  switch (v.kind) {
+    case ValueKind::optimizer_first:
+    case ValueKind::optimizer_second:
+    case ValueKind::compensation:
+      return &OffloadSettings::optimizer;
+    case ValueKind::master: {
+      const GroupStorage& storage = plan.storage[static_cast<size_t>(v.owner)];
+      return storage.mixed() && storage.trained ? &OffloadSettings::master : &OffloadSettings::parameters;
+    }
+    case ValueKind::weights:
+    case ValueKind::compute_shard:
+      return &OffloadSettings::parameters;
+    case ValueKind::gradient:
+      return &OffloadSettings::gradients;
+    default:
+      return v.persistent ? nullptr : &OffloadSettings::activations;  // not the copy for saving
+  }
+}
+
+// The kinds of which something rests in a tier, on any stage. Of groups that have less to divide than there are ranks,
+// the last shard owns a part.
+std::vector<bool> moving_kinds(const model::Model& model, StepPlan plan) {
+  std::vector<bool> moving(kKinds.size());
+  plan.request.rank = plan.request.mesh.group(plan.request.rank, {Axis::shard, Axis::cp}).back();
+  plan.groups = rank_groups(plan.request);
+  for (const schedule::Schedule& list : stage_lists(model, plan, schedule::List::train))
+    for (const schedule::Value& v : list.values) {
+      if (!schedule::is_tier(v.memory) || v.bytes == 0) continue;
+      const auto kind = std::ranges::find(kKinds, kind_of(plan, v), &Kind::tier);
+      if (kind != kKinds.end()) moving[static_cast<size_t>(kind - kKinds.begin())] = true;
+    }
+  return moving;
 }
 
 }  // namespace
@@ -99,6 +144,25 @@ std::vector<OffloadRung> offload_rungs(const UnlikeRanks& ranks, int64_t own, in
     rungs.push_back(rung);
   }
   return rungs;
+}
+
+IdleKinds idle_kinds(const model::Model& model, const StepPlan& plan) {
+  IdleKinds idle;
+  const OffloadSettings& offload = plan.request.offload;
+  const std::vector<bool> moving = moving_kinds(model, plan);
+  StepPlan whole = plan;
+  whole.request.offload.ratio = 1;
+  std::vector<bool> could;  // all of which could move; made where it is asked for
+  for (size_t k = 0; k < kKinds.size(); ++k) {
+    if (offload.*kKinds[k].tier == Tier::none || moving[k]) continue;
+    if (could.empty()) could = offload.ratio < 1 ? moving_kinds(model, whole) : moving;
+    idle.sentences.push_back(
+        fmt::format("{} has nothing to move: {}", kKinds[k].setting,
+                    could[k] ? fmt::format("a share of {:g} (offload.ratio) is less than a group", offload.ratio)
+                             : kKinds[k].idle));
+  }
+  idle.all = offload.any() && std::ranges::none_of(moving, std::identity());
+  return idle;
 }
 
 std::string describe(const OffloadSettings& offload) {

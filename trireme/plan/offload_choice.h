@@ -59,6 +59,14 @@ class UnlikeRanks {
 /// Errors    as make_step_plan()
 std::vector<OffloadRung> offload_rungs(const UnlikeRanks& ranks, int64_t own, int64_t host);
 
+/// Sentences about the kinds of values that `plan` would offload and of which no stage has any: "offload.master has
+/// nothing to move: ...". `plan` may be without lists (stage_plans.h).
+struct IdleKinds {
+  std::vector<std::string> sentences;
+  bool all = false;  ///< nothing leaves at all
+};
+IdleKinds idle_kinds(const model::Model& model, const StepPlan& plan);
+
 /// "moments and masters on disk, gradients in host memory", or "nothing".
 std::string describe(const schedule::OffloadSettings& offload);
 

@@ -22,8 +22,4 @@ enum class PlacedStages {
 /// Errors    as make_step_plan()
 std::vector<StepPlan> make_stage_plans(const model::Model& model, const StepRequest& request, PlacedStages placed);
 
-/// All of a plan but its lists and their places. Costs next to nothing.
-/// Errors    UsageError for combinations that cannot work
-StepPlan plan_without_lists(const model::Model& model, const StepRequest& request);
-
 }  // namespace trireme::plan

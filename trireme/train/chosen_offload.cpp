@@ -16,7 +16,7 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/costs/copy_distance.h"
 #include "trireme/costs/hardware.h"
-#include "trireme/plan/stage_plans.h"
+#include "trireme/plan/step_layouts.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::train {
@@ -58,9 +58,17 @@ ChosenOffload choose(const Settings& settings, const model::ModelConfig& config,
     request.offload = chosen.offload = chosen.rungs.back().offload;
     if (chosen.rungs.back().own > *settings.offload.fit) return chosen;
   }
-  if (!chosen.offload.any() || settings.offload.prefetch) return chosen;
+  if (!chosen.offload.any()) return chosen;
   const model::Model model = build(request);
-  const plan::StepPlan plan = plan::plan_without_lists(model, request);
+  plan::StepPlan plan = plan::plan_without_lists(model, request);
+  if (!settings.offload.fit) {
+    const plan::IdleKinds idle = plan::idle_kinds(model, plan);
+    if (idle.all)
+      throw UsageError(fmt::format("nothing leaves a rank's memory: {}; leave {} out", base::join(idle.sentences, "; "),
+                                   idle.sentences.size() == 1 ? "it" : "them"));
+    chosen.remarks = idle.sentences;
+  }
+  if (settings.offload.prefetch) return chosen;
   const Foretold foretold = foretell(settings, model, plan, [&](int64_t distance) {
     if (!ranks) return true;
     schedule::OffloadSettings tried = chosen.offload;

@@ -17,7 +17,7 @@ struct ChosenOffload {
   schedule::OffloadSettings offload;  ///< with `prefetch`, and without `fit`
   std::vector<plan::OffloadRung> rungs;  ///< what offload.fit chose from; the last one is chosen, and may not fit
   std::string distance;  ///< "copies begin 3 computations ahead", if that was chosen
-  std::vector<std::string> remarks;  ///< why nothing could be chosen
+  std::vector<std::string> remarks;  ///< sentences about what does not do what the settings ask for
 };
 
 /// The same on all ranks. On machines that were not measured, and on several machines, whose steps are not predicted,
@@ -25,7 +25,7 @@ struct ChosenOffload {
 ///
 /// Cost      for offload.fit as plan::offload_rungs(); for offload.prefetch auto as costs::seconds_by_distance(), and
 ///           with offload.fit a UnlikeRanks::measure() for each distance that is looked at
-/// Errors    as make_step_plan()
+/// Errors    UsageError: the settings name kinds of values of which there are none, and no others
 ChosenOffload choose_offload(const Settings& settings, const model::ModelConfig& model, int num_ranks);
 
 /// Every rank of `world` must call: refuses a run whose ranks have chosen different distances, because they read
