@@ -52,6 +52,40 @@ TEST(RegexTest, AlternativesRepetitionsAndLookAroundFollowPerl) {
   EXPECT_THAT(matches("x*", "axb"), ElementsAre("", "x", "", ""));
 }
 
+std::vector<std::vector<std::string>> groups(const std::string& pattern, const std::string& text) {
+  return Regex(pattern, RegexSyntax::python).all_groups(text);
+}
+
+// What re.finditer gives: the match, then match.groups("").
+TEST(RegexTest, GroupsOfPythonsExpressionsAreThoseOfRe) {
+  using Rows = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(groups(R"(#### (\-?[0-9\.\,]+))", "so\n#### 1,234.5\n#### -7"),
+            (Rows{{"#### 1,234.5", "1,234.5"}, {"#### -7", "-7"}}));
+  EXPECT_EQ(groups(R"((-?[$0-9.,]{2,})|(-?[0-9]+))", "a $18.50 b 7"), (Rows{{"$18.50", "$18.50", ""}, {"7", "", "7"}}));
+  EXPECT_EQ(groups("x*", "axb"), (Rows{{""}, {"x"}, {""}, {""}}));
+  EXPECT_EQ(groups("(a|b)*c", "abc c"), (Rows{{"abc", "b"}, {"c", ""}}));
+  EXPECT_EQ(groups("(?:(a)|b)+", "ab"), (Rows{{"ab", "a"}}));
+  EXPECT_EQ(groups("(?P<n>a+)(?=(b))", "aab"), (Rows{{"aa", "aa", "b"}}));
+  EXPECT_EQ(groups("(?:(?=(a))ab|ac)", "ac"), (Rows{{"ac", ""}}));  // the way through the first group failed
+  EXPECT_EQ(groups("((a)(b)?)+", "aba"), (Rows{{"aba", "a", "a", "b"}}));
+}
+
+TEST(RegexTest, EndsFlagsAndClassesOfPythonsExpressionsAreThoseOfRe) {
+  using Rows = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(groups(R"(^\w+|\d$)", "ab 1\ncd 2\n"), (Rows{{"ab"}, {"2"}}));
+  EXPECT_EQ(groups(R"((?m)^\w+|\d$)", "ab 1\ncd 2\n"), (Rows{{"ab"}, {"1"}, {"cd"}, {"2"}}));
+  EXPECT_EQ(groups(R"(\d\Z)", "1\n"), Rows{});
+  EXPECT_EQ(groups("(?s).*#### ", "a\nb #### c"), (Rows{{"a\nb #### "}}));
+  EXPECT_EQ(groups(".*#### ", "a\nb #### c"), (Rows{{"b #### "}}));
+  EXPECT_EQ(groups("(?is)A.b", "a\nB"), (Rows{{"a\nB"}}));
+  EXPECT_EQ(groups("a(?s:.)b.", "a\nb\na\nbc"), (Rows{{"a\nbc"}}));
+  EXPECT_EQ(groups("[[&&]+", "a[&"), (Rows{{"[&"}}));
+  EXPECT_EQ(groups(R"(\s+|[\s]a)", "\x1C \x1F"), (Rows{{"\x1C \x1F"}}));
+  EXPECT_THAT(data::refusal([] { Regex("(?x)a", RegexSyntax::python); }), HasSubstr("an unknown kind of group"));
+  EXPECT_EQ(groups("(?s).*#### ", std::string(5000, 'a')), Rows{}) << "a long answer is searched to its end";
+  EXPECT_THAT(data::refusal([] { groups("(a+)+b", std::string(60, 'a')); }), HasSubstr("the task's file"));
+}
+
 TEST(RegexTest, ClassesKnowCategoriesRangesNestingAndIntersection) {
   EXPECT_THAT(matches(R"([\p{Lu}\p{Nd}]+)", "aBC1\u0663d"), ElementsAre("BC1\u0663"));
   EXPECT_THAT(matches(R"([^\s\p{L}]+)", "ab !? c1"), ElementsAre("!?", "1"));

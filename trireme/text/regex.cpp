@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "trireme/base/error.h"
 #include "trireme/text/regex_program.h"
 
@@ -16,21 +18,34 @@ constexpr int kDeepestMatch = 5000;  // a level takes about 150 bytes of the sta
 class Matcher {
  public:
   Matcher(const RegexProgram& program, std::string_view text, int64_t& budget)
-      : begin_(text.data()), end_(text.data() + text.size()), budget_(budget), loops_(size_t(program.num_counters)) {}
+      : begin_(text.data()),
+        end_(text.data() + text.size()),
+        budget_(budget),
+        loops_(size_t(program.num_counters)),
+        marks_(size_t(2 * program.num_groups)) {}
 
   /// Whether `node` and all that follow it match at `at`. If so, the match ends at stop().
   bool match(const RegexNode* node, const char* at) {
     if (++depth_ > kDeepestMatch) throw UsageError("it nests too deep on this text");
+    const size_t marked = trail_.size();
     const bool found = walk(node, at);
     --depth_;
+    for (; !found && trail_.size() > marked; trail_.pop_back())
+      marks_[static_cast<size_t>(trail_.back().mark)] = trail_.back().before;
     return found;
   }
   const char* stop() const { return stop_; }
+  /// Where groups begin and end; null for a group that took no part.
+  const std::vector<const char*>& marks() const { return marks_; }
 
  private:
   struct Loop {
     int rounds = 0;
     const char* begin = nullptr;  // of the round under way
+  };
+  struct Marked {  // what is taken back if the way does not lead to a match
+    int mark;
+    const char* before;
   };
 
   bool walk(const RegexNode* node, const char* at) {
@@ -81,6 +96,10 @@ class Matcher {
         case Kind::atomic:
           if (!match(node->body, at)) return false;
           at = stop_;
+          node = node->next;
+          break;
+        case Kind::mark:
+          trail_.push_back({node->counter, std::exchange(marks_[static_cast<size_t>(node->counter)], at)});
           node = node->next;
           break;
         default:
@@ -186,14 +205,16 @@ class Matcher {
   const char *begin_, *end_;
   int64_t& budget_;
   std::vector<Loop> loops_;
+  std::vector<const char*> marks_;
+  std::vector<Marked> trail_;
   const char* stop_ = nullptr;
   int depth_ = 0;
 };
 
 }  // namespace
 
-Regex::Regex(std::string_view pattern)
-    : pattern_(pattern), program_(std::make_unique<RegexProgram>(parse_regex(pattern))) {}
+Regex::Regex(std::string_view pattern, RegexSyntax syntax)
+    : pattern_(pattern), syntax_(syntax), program_(std::make_unique<RegexProgram>(parse_regex(pattern, syntax))) {}
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
@@ -202,7 +223,18 @@ size_t Regex::next_character(std::string_view text, size_t at) {
   return at < text.size() ? at + static_cast<size_t>(character_at(text, at).bytes) : text.size() + 1;
 }
 
-bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& match) const try {
+std::vector<std::vector<std::string>> Regex::all_groups(std::string_view text) const {
+  std::vector<std::vector<std::string>> all;
+  Match match{};
+  int64_t budget = budget_for(text);
+  for (size_t at = 0; at <= text.size() && find(text, at, budget, match, &all.emplace_back());)
+    at = match.end > match.begin ? match.end : next_character(text, match.end);
+  if (!all.empty() && all.back().empty()) all.pop_back();
+  return all;
+}
+
+bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& match,
+                 std::vector<std::string>* groups) const try {
   Matcher matcher(*program_, text, budget);
   const char* end = text.data() + text.size();
   for (const char* at = text.data() + from;;) {
@@ -210,6 +242,11 @@ bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& mat
         at == end ? program_->first.nullable : program_->first.may_begin(static_cast<unsigned char>(*at));
     if (possible && matcher.match(program_->start, at)) {
       match = {static_cast<size_t>(at - text.data()), static_cast<size_t>(matcher.stop() - text.data())};
+      if (groups != nullptr) {
+        groups->emplace_back(at, matcher.stop());
+        for (size_t i = 0; i < matcher.marks().size(); i += 2)
+          groups->emplace_back(matcher.marks()[i], matcher.marks()[i + 1]);
+      }
       return true;
     }
     if (at == end) return false;
@@ -217,8 +254,9 @@ bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& mat
     --budget;
   }
 } catch (const UsageError& error) {
-  throw UsageError(fmt::format("the regular expression {} was given up: {}; the tokenizer's file needs a plainer one",
-                               pattern_.substr(0, 200), error.what()));
+  throw UsageError(fmt::format("the regular expression {} was given up: {}; the {}'s file needs a plainer one",
+                               pattern_.substr(0, 200), error.what(),
+                               syntax_ == RegexSyntax::python ? "task" : "tokenizer"));
 }
 
 }  // namespace trireme::text

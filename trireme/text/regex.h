@@ -13,10 +13,19 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme::text {
 
 struct RegexProgram;
+
+/// Whose meaning an expression has where meanings differ.
+enum class RegexSyntax {
+  oniguruma,  ///< of tokenizers: ^ and $ are the ends of lines, classes nest
+  /// of Python's re, for answers of models: ^ and $ are the ends of the text, $ also the place before its last line
+  /// end; (?s), (?m); no nesting. A search has more steps, about a second
+  python,
+};
 
 class Regex {
  public:
@@ -25,7 +34,7 @@ class Regex {
   };
 
   /// Errors    UsageError naming the construct and its place: not understood, too long (4096 bytes), too deep
-  explicit Regex(std::string_view pattern);
+  explicit Regex(std::string_view pattern, RegexSyntax syntax = RegexSyntax::oniguruma);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
@@ -45,12 +54,20 @@ class Regex {
     }
   }
 
+  /// Of each match its text, then those of its groups: a group that took no part is empty. Only of Python's
+  /// expressions. Errors    as above
+  std::vector<std::vector<std::string>> all_groups(std::string_view text) const;
+
  private:
-  static int64_t budget_for(std::string_view text) { return 10'000 + 2000 * static_cast<int64_t>(text.size()); }
+  int64_t budget_for(std::string_view text) const {
+    return (syntax_ == RegexSyntax::python ? 100'000'000 : 10'000) + 2000 * static_cast<int64_t>(text.size());
+  }
   static size_t next_character(std::string_view text, size_t at);
-  bool find(std::string_view text, size_t from, int64_t& budget, Match& match) const;
+  bool find(std::string_view text, size_t from, int64_t& budget, Match& match,
+            std::vector<std::string>* groups = nullptr) const;
 
   std::string pattern_;
+  RegexSyntax syntax_;
   std::unique_ptr<RegexProgram> program_;
 };
 

@@ -108,7 +108,9 @@ Escape escape(PatternScanner& scan) {
   CharacterSet set;
   switch (negated ? c - 'A' + 'a' : c) {
     case 's':
-      return {{}, complement_if(CharacterSet::spaces(), negated)};
+      set.add_set(CharacterSet::spaces());
+      if (scan.is_python()) set.add(0x1C, 0x1F);
+      return {{}, complement_if(std::move(set), negated)};
     case 'w':
       return {{}, complement_if(CharacterSet::word(), negated)};
     case 'd':
@@ -138,12 +140,12 @@ CharacterSet bracket(PatternScanner& scan, int depth) {
   CharacterSet set;
   for (bool first = true; first || !scan.sees(']'); first = false) {
     if (scan.done()) scan.fail("a [ without its ]");
-    if (scan.sees('[')) {
+    if (!scan.is_python() && scan.sees('[')) {
       if (scan.take("[:")) scan.fail("a POSIX class");
       set.add_set(parse_character_class(scan, depth + 1));
       continue;
     }
-    if (scan.take("&&")) {
+    if (!scan.is_python() && scan.take("&&")) {
       CharacterSet rest;  // everything up to the closing bracket is the other side
       for (bool empty = true; empty || !scan.sees(']'); empty = false)
         rest.add_set(parse_character_class(scan, depth + 1));

@@ -10,8 +10,11 @@ namespace trireme::text {
 /// A pattern and how far it has been read.
 class PatternScanner {
  public:
-  explicit PatternScanner(std::string_view pattern) : pattern_(pattern) {}
+  explicit PatternScanner(std::string_view pattern, bool is_python = false)
+      : pattern_(pattern), is_python_(is_python) {}
 
+  /// In a class, [ and && are themselves, and \s has the four separators of ASCII.
+  bool is_python() const { return is_python_; }
   bool done() const { return at_ >= pattern_.size(); }
   bool sees(char c) const { return !done() && pattern_[at_] == c; }
   /// Reads `text` if it comes next.
@@ -28,6 +31,7 @@ class PatternScanner {
 
  private:
   std::string_view pattern_;
+  bool is_python_;
   size_t at_ = 0;
 };
 

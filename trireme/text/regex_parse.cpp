@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/text/regex_class_parser.h"
@@ -20,19 +21,27 @@ constexpr int kDeepestGroup = 50;
 constexpr int kMostRounds = 1000;
 
 struct Tree {
-  enum class Kind { set, sequence, choice, repeat, look, look_behind, atomic, assertion };
+  enum class Kind { set, sequence, choice, repeat, look, look_behind, atomic, assertion, group };
   Kind kind = Kind::sequence;
   RegexNode::Kind assertion = RegexNode::Kind::accept;
   Greed greed = Greed::greedy;
   bool negated = false;
   int min = 1, max = 1;
+  int number = 0;  // of a group
   const CharacterSet* set = nullptr;
   std::vector<Tree> parts;
 };
 
+/// What (?i), (?s) and (?m) change.
+struct Flags {
+  bool ignore_case = false, dot_all = false, multi_line = false;
+  bool ignored = false;  // (?u) says what is so anyway
+};
+
 class Parser {
  public:
-  Parser(std::string_view pattern, RegexProgram& program) : scan_(pattern), program_(program) {}
+  Parser(std::string_view pattern, RegexSyntax syntax, RegexProgram& program)
+      : scan_(pattern, syntax == RegexSyntax::python), program_(program), python_(syntax == RegexSyntax::python) {}
 
   Tree parse() {
     Tree tree = alternatives(0);
@@ -43,11 +52,11 @@ class Parser {
  private:
   Tree alternatives(int depth) {
     if (depth > kDeepestGroup) scan_.fail("groups nested more than 50 deep");
-    const bool outer_case = ignore_case_;
+    const Flags outer = flags_;
     Tree choice{.kind = Tree::Kind::choice};
     choice.parts.push_back(sequence(depth));
     while (scan_.take("|")) choice.parts.push_back(sequence(depth));
-    ignore_case_ = outer_case;
+    flags_ = outer;
     if (choice.parts.size() == 1) return std::move(choice.parts[0]);
     return choice;
   }
@@ -62,16 +71,17 @@ class Parser {
 
   std::optional<Tree> atom(int depth) {
     if (scan_.sees('(')) return group(depth);
-    if (scan_.take("^")) return assertion(Kind::line_begin);
-    if (scan_.take("$")) return assertion(Kind::line_end);
+    const bool of_text = python_ && !flags_.multi_line;
+    if (scan_.take("^")) return assertion(of_text ? Kind::text_begin : Kind::line_begin);
+    if (scan_.take("$")) return assertion(of_text ? Kind::last_line_end : Kind::line_end);
     if (scan_.take("\\A")) return assertion(Kind::text_begin);
     if (scan_.take("\\z")) return assertion(Kind::text_end);
-    if (scan_.take("\\Z")) return assertion(Kind::last_line_end);
+    if (scan_.take("\\Z")) return assertion(python_ ? Kind::text_end : Kind::last_line_end);
     if (scan_.take("\\b")) return assertion(Kind::word_boundary);
     if (scan_.take("\\B")) return assertion(Kind::word_boundary, true);
     if (scan_.sees('*') || scan_.sees('+') || scan_.sees('?')) scan_.fail("a repetition of nothing");
-    CharacterSet set = scan_.take(".") ? CharacterSet::everything_but_newline() : parse_character_class(scan_);
-    if (ignore_case_) set.ignore_case();
+    CharacterSet set = scan_.take(".") ? dot() : parse_character_class(scan_);
+    if (flags_.ignore_case) set.ignore_case();
     set.finish();
     program_.sets.push_back(std::move(set));
     return Tree{.kind = Tree::Kind::set, .set = &program_.sets.back()};
@@ -81,18 +91,40 @@ class Parser {
     return {.kind = Tree::Kind::assertion, .assertion = kind, .negated = negated};
   }
 
+  CharacterSet dot() const {
+    if (!flags_.dot_all) return CharacterSet::everything_but_newline();
+    CharacterSet all;
+    all.negate();
+    return all;
+  }
+
+  /// Reads "?i" (in Python's expressions also s, m and u) if a ) or : comes behind it.
+  bool take_flags() {
+    PatternScanner ahead = scan_;
+    if (!ahead.take("?")) return false;
+    Flags read = flags_;
+    const std::pair<std::string_view, bool*> known[] = {
+        {"i", &read.ignore_case}, {"s", &read.dot_all}, {"m", &read.multi_line}, {"u", &read.ignored}};
+    int count = 0;
+    for (int before = -1; before != count;) {
+      before = count;
+      for (const auto& [letter, flag] : known)
+        if ((python_ || letter == "i") && ahead.take(letter)) *flag = true, ++count;
+    }
+    if (count == 0 || (!ahead.sees(')') && !ahead.sees(':'))) return false;
+    scan_ = ahead, flags_ = read;
+    return true;
+  }
+
   std::optional<Tree> group(int depth) {
     scan_.take("(");
-    if (scan_.take("?i)")) {
-      ignore_case_ = true;
-      return std::nullopt;
-    }
-    const bool outer_case = ignore_case_;
+    const Flags outer = flags_;
     Tree tree;
-    if (scan_.take("?:")) {
+    if (take_flags()) {
+      if (scan_.take(")")) return std::nullopt;  // for the rest of the group around it
+      scan_.take(":");
       tree = alternatives(depth + 1);
-    } else if (scan_.take("?i:")) {
-      ignore_case_ = true;
+    } else if (scan_.take("?:")) {
       tree = alternatives(depth + 1);
     } else if (auto around = look_or_atomic()) {
       tree = *std::move(around);
@@ -100,9 +132,12 @@ class Parser {
     } else {
       if (scan_.take("?<") || scan_.take("?P<")) scan_.until('>');
       if (scan_.sees('?')) scan_.fail("an unknown kind of group");
+      const int number = program_.num_groups;
+      if (python_) ++program_.num_groups;
       tree = alternatives(depth + 1);
+      if (python_) tree = Tree{.kind = Tree::Kind::group, .number = number, .parts = {std::move(tree)}};
     }
-    ignore_case_ = outer_case;
+    flags_ = outer;
     if (!scan_.take(")")) scan_.fail("a ( without its )");
     return tree;
   }
@@ -139,7 +174,8 @@ class Parser {
 
   PatternScanner scan_;
   RegexProgram& program_;
-  bool ignore_case_ = false;
+  bool python_;
+  Flags flags_;
 };
 
 class Linker {
@@ -163,6 +199,10 @@ class Linker {
         return around(Kind::look, tree, 0, next);
       case Tree::Kind::atomic:
         return around(Kind::atomic, tree, 0, next);
+      case Tree::Kind::group: {
+        const RegexNode* end = node({.kind = Kind::mark, .counter = 2 * tree.number + 1, .next = next});
+        return node({.kind = Kind::mark, .counter = 2 * tree.number, .next = link(tree.parts[0], end)});
+      }
       case Tree::Kind::look_behind:
         const auto length = length_of(tree.parts[0]);
         if (!length) throw UsageError("look-behind of varying length is not understood");
@@ -225,6 +265,7 @@ class Linker {
         return *length * tree.min;
       }
       case Tree::Kind::atomic:
+      case Tree::Kind::group:
         return length_of(tree.parts[0]);
       default:
         return 0;
@@ -277,11 +318,11 @@ class Linker {
 
 }  // namespace
 
-RegexProgram parse_regex(std::string_view pattern) try {
+RegexProgram parse_regex(std::string_view pattern, RegexSyntax syntax) try {
   if (pattern.size() > kLongestPattern) throw UsageError("it is longer than 4096 bytes");
   if (!is_utf8(pattern)) throw UsageError("it is not UTF-8");
   RegexProgram program;
-  const Tree tree = Parser(pattern, program).parse();
+  const Tree tree = Parser(pattern, syntax, program).parse();
   Linker linker(program);
   program.nodes.push_back({.kind = Kind::accept});
   program.start = linker.link(tree, &program.nodes.back());

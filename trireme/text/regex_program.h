@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/text/regex.h"
 #include "trireme/text/regex_set.h"
 
 namespace trireme::text {
@@ -38,6 +39,7 @@ struct RegexNode {
     line_end,
     last_line_end,
     word_boundary,
+    mark,  ///< a group begins (`counter` 2 x its number) or ends (one more) here
   };
   enum class Greed : uint8_t { greedy, lazy, possessive };
 
@@ -51,7 +53,7 @@ struct RegexNode {
   bool negated = false;
   int min = 1, max = 1;  ///< max -1: any number
   int length = 0;
-  int counter = 0;  ///< index of a loop's counter
+  int counter = 0;  ///< index of a loop's counter, or of a mark
   const CharacterSet* set = nullptr;
   const RegexNode* body = nullptr;
   const RegexNode* next = nullptr;
@@ -64,9 +66,10 @@ struct RegexProgram {
   const RegexNode* start = nullptr;
   FirstBytes first;
   int num_counters = 0;
+  int num_groups = 0;  ///< whose text is kept, in Python's expressions
 };
 
 /// Errors    UsageError
-RegexProgram parse_regex(std::string_view pattern);
+RegexProgram parse_regex(std::string_view pattern, RegexSyntax syntax);
 
 }  // namespace trireme::text
