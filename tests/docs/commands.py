@@ -26,11 +26,13 @@ import ring  # noqa: E402
 
 TRAINS = ("pretrain", "finetune_lora", "finetune_full", "finetune_dpo", "grpo")
 PRINTS = ("explain", "plan", "help", "version", "convert_config")
+MORE = ("docs/evaluation.md",)  # beside the pages that teach
 REAL = (("checkpoint", "list"), ("checkpoint", "verify"), ("evaluate", "out/mine"), ("report", "hang"))
 BLOCK = re.compile(r"^```sh\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.M | re.S)
 CHAT = [{"messages": [{"role": "user", "content": f"Say {n}."}, {"role": "assistant", "content": f"{n}."}]} for n in range(40)]
 PAIRS = [{"prompt": f"{n} and", "chosen": f" {n + 1}.", "rejected": " no."} for n in range(40)]
 SUMS = [{"prompt": f"{n}+{n}=", "answer": f"{2 * n}"} for n in range(40)]
+GOALS = [{"goal": f"Read book {n}.", "sol1": "Open it.", "sol2": "Close it.", "label": n % 2} for n in range(40)]
 REVIEWS = [{"text": f"Book {n}.", "label": "good" if n % 2 else "bad"} for n in range(40)]
 SMALL = {"vocab_size": 256, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
          "head_dim": 32, "max_position_embeddings": 64, "tie_word_embeddings": False}  # examples/grpo/sums
@@ -104,7 +106,7 @@ def prepare(r):
     (folder / "my.txt").write_text(r.text.read_text()[:3000])
     (folder / "models/smollm2/config.json").write_text(json.dumps(SMOLLM2))
     (folder / "out/sums/base/config.json").write_text(json.dumps(SMOLLM2 | SMALL))
-    for name, rows in (("chat.jsonl", CHAT), ("pairs.jsonl", PAIRS), ("reviews.jsonl", REVIEWS), ("sums.jsonl", SUMS), ("sums-held-out.jsonl", SUMS)):
+    for name, rows in (("chat.jsonl", CHAT), ("pairs.jsonl", PAIRS), ("reviews.jsonl", REVIEWS), ("piqa.jsonl", GOALS), ("sums.jsonl", SUMS), ("sums-held-out.jsonl", SUMS)):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     for source, name in (("deepspeed/guide_stage2_in_memory.json", "ds.json"), ("accelerate/guide_one_machine.yaml", "accelerate_config.yaml"),
                          ("accelerate/fsdp2.yaml", "fsdp2.yaml"), ("litgpt/lora.yaml", "lora.yaml")):
@@ -194,7 +196,7 @@ if __name__ == "__main__":
         writes = "--write" in sys.argv
         chosen = [word for word in sys.argv[2:] if not word.startswith("--")]
         prepare(r)
-        found = [one for page in documentation.teaching(ROOT) if not chosen or str(page) in chosen for one in examples(str(page), documentation.read(ROOT, page))]
+        found = [one for page in [*documentation.teaching(ROOT), *documentation.files(ROOT, *MORE)] if not chosen or str(page) in chosen for one in examples(str(page), documentation.read(ROOT, page))]
         found += [one for one in configured(ROOT) if not chosen or one.page in chosen]
         memory = {}
         for expected, text in PLANTED.items():

@@ -33,6 +33,7 @@ void fuzz_tokenizer_json(std::string_view bytes);
 void fuzz_torch_file(std::string_view bytes);
 void fuzz_vocab_merges(std::string_view bytes);
 void fuzz_weight_index(std::string_view bytes);
+void fuzz_written_task(std::string_view bytes);
 
 std::span<const NamedTarget> targets() {
   static constexpr NamedTarget kTargets[] = {
@@ -63,6 +64,7 @@ std::span<const NamedTarget> targets() {
       {"torch_file", fuzz_torch_file},
       {"vocab_merges", fuzz_vocab_merges},
       {"weight_index", fuzz_weight_index},
+      {"written_task", fuzz_written_task},
   };
   return kTargets;
 }

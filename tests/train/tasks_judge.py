@@ -6,43 +6,14 @@ The rows are made here in the form of the data sets, with what their texts have:
 of two bytes, a space before an answer. The harness makes its requests from its own YAML files and asks transformers.
 """
 
-import importlib.machinery
 import json
 import math
-import os
-import pathlib
 import random
 import sys
-import types
 
-os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1",
-                  TQDM_DISABLE="1", TOKENIZERS_PARALLELISM="false")
+from harness import ConfigurableTask, harness_task, judge_of, make_model, sentence, words, write
 import ring
 
-torch, transformers, tokenizers, datasets = ring.judges("torch", "transformers", "tokenizers", "datasets")
-
-
-class Absent(types.ModuleType):
-    """A module of metrics that no task here asks for."""
-
-    def __init__(self, name):
-        super().__init__(name)
-        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *_, **__: None
-
-
-for name in ("sacrebleu", "evaluate", "pytablewriter", "sqlitedict", "word2number", "rouge_score", "sklearn", "sklearn.metrics"):
-    sys.modules.setdefault(name, Absent(name))
-(harness,) = ring.judges("lm_eval")
-from lm_eval.api.task import ConfigurableTask  # noqa: E402
-from lm_eval.tasks._yaml_loader import load_yaml  # noqa: E402
-from lm_eval.models.huggingface import HFLM  # noqa: E402
-
-datasets.disable_progress_bars()
 QUESTIONS, EXAMPLES = 12, 3
 SHOTS = 2
 SUBJECTS = ("abstract_algebra", "world_religions")
@@ -51,14 +22,6 @@ FILES = {"arc_challenge": ["arc/arc_challenge"], "arc_easy": ["arc/arc_easy"], "
          "commonsense_qa": ["commonsense_qa/default"], "copa": ["super_glue/copa/default"], "hellaswag": ["hellaswag/hellaswag"],
          "lambada_openai": ["lambada/lambada_openai"], "mmlu": [f"mmlu/default/mmlu_{subject}" for subject in SUBJECTS],
          "openbookqa": ["openbookqa/openbookqa"], "piqa": ["piqa/piqa"], "sciq": ["sciq/sciq"], "winogrande": ["winogrande/default"]}
-
-
-def words(draw, least, most):
-    return " ".join(draw.choice(ring.WORDS + ["café", "naïve", "Zoë"]) for _ in range(draw.randint(least, most)))
-
-
-def sentence(draw, least=3, most=9):
-    return words(draw, least, most).capitalize() + "."
 
 
 def lettered(draw, count):
@@ -98,42 +61,9 @@ def row(draw, task, number):
             "answer": draw.randint(0, 3)}
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def make_model(folder, bos):
-    """A tiny llama with letters in pieces of its own; with `bos`, its tokenizer begins each text and puts a space before it."""
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<s>" if bos else None, byte_fallback=False))
-    special = ["<s>", "</s>"]
-    if bos:
-        made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first")
-        made.decoder = tokenizers.decoders.Metaspace()
-        alphabet = sorted(set("▁ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789éï.,:?()\n"))
-    else:
-        made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        made.decoder = tokenizers.decoders.ByteLevel()
-        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, special_tokens=special)
-    draw = random.Random(3)
-    made.train_from_iterator([f"Question: {sentence(draw)}\nAnswer: {words(draw, 1, 4)}" for _ in range(400)], trainer)
-    if bos:
-        made.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
-    torch.manual_seed(2 + bos)
-    config = transformers.LlamaConfig(vocab_size=made.get_vocab_size(), hidden_size=48, intermediate_size=80, num_hidden_layers=2,
-                                      num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1)
-    model = transformers.LlamaForCausalLM(config)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, 0, 1.5 / math.sqrt(parameter.shape[1]))
-    model.save_pretrained(folder)
-    made.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}))
-
-
 def judged(model, file, rows, examples, shots):
     """The harness's results for a task: of each question its choices' log-probabilities, and the means of its metrics."""
-    yaml = load_yaml(pathlib.Path(harness.__file__).parent / "tasks" / f"{file}.yaml", resolve_func=True)
+    yaml = harness_task(file)
     # The rows are ours, and examples are the first of theirs; everything else is the harness's.
     config = {key: value for key, value in yaml.items() if key not in ("tag", "group", "task_alias", "metadata", "include")} | {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": {"data_files": {"test": str(rows), "train": str(examples)}},
                      "training_split": None, "validation_split": None, "test_split": "test", "fewshot_split": "train",
@@ -159,8 +89,7 @@ with ring.Ring(sys.argv[1]) as r:
         folder = r.folder / f"model{int(bos)}"
         folder.mkdir()
         make_model(folder, bos)
-        hf = HFLM(pretrained=transformers.AutoModelForCausalLM.from_pretrained(folder), tokenizer=transformers.AutoTokenizer.from_pretrained(folder),
-                  batch_size=4, max_length=512)
+        hf = judge_of(folder, batch_size=4)
         for shots in (0, SHOTS):
             command = [r.program, "evaluate", folder, "--tasks", "[" + ", ".join(f"{t}={r.folder / t}.jsonl" for t in FILES) + "]", "--json",
                        r.folder / "result.json", "--predictions", r.folder / "questions.jsonl", "--devices", 1 + bos]

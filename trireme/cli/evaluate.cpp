@@ -19,6 +19,7 @@ int run_evaluate(Arguments arguments) {
                         "trireme evaluate CHECKPOINT --classify TEXTS.jsonl --predictions LABELS.jsonl\n"
                         "trireme evaluate CHECKPOINT --score REPLIES.jsonl --predictions LOGPS.jsonl\n"
                         "trireme evaluate CHECKPOINT --tasks \"[hellaswag=hellaswag.jsonl, piqa=piqa.jsonl]\"\n"
+                        "trireme evaluate CHECKPOINT --tasks \"[gsm8k=gsm8k.jsonl, mine=mine.yaml]\"\n"
                         "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
                         "mesh.tp and mesh.pp divide the model; further ranks are copies that share the work.\n\n",
                 .help_groups = {"evaluate"},

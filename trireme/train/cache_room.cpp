@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
@@ -39,6 +40,25 @@ CacheBytes cache_bytes(const Settings& settings, const launch::RankEnvironment& 
 }
 
 }  // namespace
+
+CacheWish wish_to_write(const model::ModelConfig& config, const std::vector<std::vector<int64_t>>& prompts,
+                        int64_t samples, int64_t max_new_tokens, int64_t texts) {
+  std::vector<int64_t> needs;  // pages
+  int64_t longest = 1;
+  for (const std::vector<int64_t>& prompt : prompts) {
+    longest = std::max(longest, std::ssize(prompt));
+    const int64_t most = std::min(config.longest_generation(), std::ssize(prompt) + max_new_tokens - 1);
+    needs.insert(needs.end(), static_cast<size_t>(std::min(samples, texts)),
+                 (most + ops::kAttentionPage - 1) / ops::kAttentionPage);
+  }
+  std::ranges::sort(needs, std::greater<>());
+  int64_t wanted = 0;
+  for (size_t i = 0; i < std::min<size_t>(needs.size(), static_cast<size_t>(texts)); ++i) wanted += needs[i];
+  return {.room = {.texts = texts,
+                   .tokens = config.is_free() ? std::max<int64_t>(512, longest) : 512,
+                   .cache_tokens = wanted * ops::kAttentionPage},
+          .needed_tokens = needs.front() * ops::kAttentionPage};
+}
 
 generate::Room fitting_room(const Settings& settings, const launch::RankEnvironment& environment, const Inference& in,
                             const CacheWish& wish, int64_t available) {

@@ -1,6 +1,9 @@
 // How much cache fits into the memory of this host.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "trireme/train/inference.h"
 
 namespace trireme::train {
@@ -11,6 +14,10 @@ struct CacheWish {
   int64_t needed_tokens = 1;  ///< less is of no use: those of the longest text
   bool is_given = false;      ///< by generate.cache_tokens: it is not made smaller
 };
+
+/// Room for as many of the longest texts as are written at a time: `samples` for each prompt.
+CacheWish wish_to_write(const model::ModelConfig& config, const std::vector<std::vector<int64_t>>& prompts,
+                        int64_t samples, int64_t max_new_tokens, int64_t texts);
 
 /// `wish.room`, with a smaller cache if the host's ranks do not have the memory. `available`: bytes on this host.
 ///

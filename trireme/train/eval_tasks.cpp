@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -214,23 +216,32 @@ Row lambada(const json& row) {
   return {.context = text.substr(0, space), .choices = {text.substr(space)}, .answer = 0};
 }
 
-struct TaskForm {
+struct BuiltInForm {
   std::string_view name;
   EvalTaskKind kind;
   Row (*read)(const json& row);
 };
-constexpr TaskForm kTasks[] = {{"arc_challenge", EvalTaskKind::choice_norm, arc},
-                               {"arc_easy", EvalTaskKind::choice_norm, arc},
-                               {"boolq", EvalTaskKind::choice, boolq},
-                               {"commonsense_qa", EvalTaskKind::choice, commonsense_qa},
-                               {"copa", EvalTaskKind::choice, copa},
-                               {"hellaswag", EvalTaskKind::choice_norm, hellaswag},
-                               {"lambada_openai", EvalTaskKind::word, lambada},
-                               {"mmlu", EvalTaskKind::choice, mmlu},
-                               {"openbookqa", EvalTaskKind::choice_norm, openbookqa},
-                               {"piqa", EvalTaskKind::choice_norm, piqa},
-                               {"sciq", EvalTaskKind::choice_norm, sciq},
-                               {"winogrande", EvalTaskKind::choice, winogrande}};
+constexpr BuiltInForm kTasks[] = {{"arc_challenge", EvalTaskKind::choice_norm, arc},
+                                  {"arc_easy", EvalTaskKind::choice_norm, arc},
+                                  {"boolq", EvalTaskKind::choice, boolq},
+                                  {"commonsense_qa", EvalTaskKind::choice, commonsense_qa},
+                                  {"copa", EvalTaskKind::choice, copa},
+                                  {"hellaswag", EvalTaskKind::choice_norm, hellaswag},
+                                  {"lambada_openai", EvalTaskKind::word, lambada},
+                                  {"mmlu", EvalTaskKind::choice, mmlu},
+                                  {"openbookqa", EvalTaskKind::choice_norm, openbookqa},
+                                  {"piqa", EvalTaskKind::choice_norm, piqa},
+                                  {"sciq", EvalTaskKind::choice_norm, sciq},
+                                  {"winogrande", EvalTaskKind::choice, winogrande}};
+
+/// A task, and how it asks the rows of its file.
+struct TaskForm {
+  std::string name;
+  EvalTaskKind kind = EvalTaskKind::written;
+  std::function<Row(const json& row)> read = {};
+  std::filesystem::path rows = {};
+  std::shared_ptr<const WrittenTask> written = nullptr;
+};
 
 int64_t characters_of(std::string_view text) {
   return std::max<int64_t>(1, std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
@@ -254,14 +265,18 @@ Question own_question(const json& record) {
 }
 
 /// A row with its answer, as it stands before a question.
-std::string example_of(const Row& row) {
+std::string example_of(const Row& row, const TaskForm& form) {
   const auto right = static_cast<size_t>(row.answer);
   const std::string& context = row.contexts.empty() ? row.context : row.contexts[right];
+  if (form.written)
+    return context + form.written->target_delimiter + row.choices[right] + form.written->fewshot_delimiter;
   return fmt::format("{} {}\n\n", context, row.choices[right]);
 }
 
 /// A word brings its own space, of which examples have two, as in lm-evaluation-harness.
 Question question_of(const Row& row, EvalTaskKind kind, const std::string& examples) {
+  if (kind == EvalTaskKind::written)
+    return {.prompt = row.description + examples + row.context, .targets = row.choices};
   Question q{.answer = static_cast<size_t>(row.answer)};
   for (size_t i = 0; i < row.choices.size(); ++i)
     q.choices.push_back({row.description + examples + (row.contexts.empty() ? row.context : row.contexts[i]),
@@ -269,14 +284,36 @@ Question question_of(const Row& row, EvalTaskKind kind, const std::string& examp
   return q;
 }
 
-/// "NAME=FILE", and where NAME is in the table.
-std::pair<const TaskForm*, std::filesystem::path> named_file(const std::string& entry, const char* setting) {
+/// "NAME=FILE".
+std::pair<std::string, std::filesystem::path> named_file(const std::string& entry, const char* setting) {
   const size_t equals = entry.find('=');
-  const auto* const form = std::ranges::find(kTasks, std::string_view(entry).substr(0, equals), &TaskForm::name);
-  if (equals == std::string::npos || equals + 1 == entry.size() || form == std::end(kTasks))
-    throw UsageError(fmt::format("{}: {} is no NAME=FILE with the name of a task: {}", setting, entry,
-                                 base::join(task_names(), ", ")));
-  return {form, entry.substr(equals + 1)};
+  if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size())
+    throw UsageError(fmt::format("{}: {} is no NAME=FILE", setting, entry));
+  return {entry.substr(0, equals), entry.substr(equals + 1)};
+}
+
+/// A task of the table with the rows of its file, or one that is declared in a file.
+TaskForm form_of(const std::string& entry) {
+  const auto [name, file] = named_file(entry, "evaluate.tasks");
+  const bool is_declaration = file.extension() == ".yaml" || file.extension() == ".yml";
+  std::optional<WrittenTask> written = is_declaration ? read_task_file(file) : built_in_task(name);
+  if (written) {
+    TaskForm form{.name = name, .rows = written->rows.empty() ? file : written->rows};
+    form.written = std::make_shared<const WrittenTask>(*std::move(written));
+    form.read = [task = form.written](const json& row) {
+      return Row{.context = task->doc_to_text.of(row),
+                 .choices = task->doc_to_target.all_of(row),
+                 .answer = 0,
+                 .description = task->description.of(row)};
+    };
+    return form;
+  }
+  const auto* const built_in = std::ranges::find(kTasks, name, &BuiltInForm::name);
+  if (built_in == std::end(kTasks))
+    throw UsageError(fmt::format(
+        "evaluate.tasks: {} is no NAME=FILE with the name of a task: {}; a task of one's own is NAME=TASK.yaml", entry,
+        base::join(task_names(), ", ")));
+  return {.name = name, .kind = built_in->kind, .read = built_in->read, .rows = file};
 }
 
 std::vector<Row> rows_of(const TaskForm& form, const std::filesystem::path& file, const char* setting) {
@@ -291,7 +328,7 @@ std::map<std::string, std::string> examples_of(const EvaluateSettings& settings,
   std::map<std::string, std::string> examples;
   for (const std::string& entry : settings.fewshot.value_or(std::vector<std::string>())) {
     const auto [named, file] = named_file(entry, "evaluate.fewshot");
-    if (named != &form) continue;
+    if (named != form.name) continue;
     std::map<std::string, std::vector<Row>> by_group;
     for (Row& row : rows_of(form, file, "evaluate.fewshot")) by_group[row.group].push_back(std::move(row));
     for (const auto& [group, rows] : by_group) {
@@ -299,25 +336,31 @@ std::map<std::string, std::string> examples_of(const EvaluateSettings& settings,
         throw UsageError(fmt::format("evaluate.fewshot: {} has {}{}, and evaluate.num_fewshot asks for {}",
                                      file.string(), base::plural(std::ssize(rows), "row"),
                                      group.empty() ? "" : " of " + group, settings.num_fewshot));
-      for (int64_t i = 0; i < settings.num_fewshot; ++i) examples[group] += example_of(rows[static_cast<size_t>(i)]);
+      for (int64_t i = 0; i < settings.num_fewshot; ++i)
+        examples[group] += example_of(rows[static_cast<size_t>(i)], form);
     }
   }
   return examples;
 }
 
 EvalTask read_task(const EvaluateSettings& settings, const std::string& entry) {
-  const auto [form, file] = named_file(entry, "evaluate.tasks");
-  EvalTask task{.name = std::string(form->name), .kind = form->kind};
-  const std::map<std::string, std::string> examples = examples_of(settings, *form);
+  const TaskForm form = form_of(entry);
+  EvalTask task{.name = form.name, .kind = form.kind, .written = form.written};
+  if (form.written && form.written->num_fewshot.value_or(settings.num_fewshot) != settings.num_fewshot)
+    throw UsageError(fmt::format(
+        "evaluate.tasks: num_fewshot of {} is {}, and evaluate.num_fewshot is {}; give --num_fewshot {} with --fewshot "
+        "{}=FILE.jsonl, or take it out of the file",
+        task.name, *form.written->num_fewshot, settings.num_fewshot, *form.written->num_fewshot, task.name));
+  const std::map<std::string, std::string> examples = examples_of(settings, form);
   if (settings.num_fewshot > 0 && examples.empty())
     throw UsageError(fmt::format(
         "evaluate.num_fewshot asks for examples of {0}; name their file with --evaluate.fewshot {0}=FILE.jsonl",
         task.name));
-  for (const Row& row : rows_of(*form, file, "evaluate.tasks")) {
+  for (const Row& row : rows_of(form, form.rows, "evaluate.tasks")) {
     const auto own = examples.find(row.group);
     if (settings.num_fewshot > 0 && own == examples.end())
       throw UsageError(fmt::format("evaluate.fewshot: there are no examples of {}", row.group));
-    task.questions.push_back(question_of(row, form->kind, own == examples.end() ? "" : own->second));
+    task.questions.push_back(question_of(row, form.kind, own == examples.end() ? "" : own->second));
   }
   return task;
 }
@@ -325,8 +368,9 @@ EvalTask read_task(const EvaluateSettings& settings, const std::string& entry) {
 }  // namespace
 
 std::vector<std::string> task_names() {
-  std::vector<std::string> names;
-  for (const TaskForm& form : kTasks) names.emplace_back(form.name);
+  std::vector<std::string> names = built_in_tasks();
+  for (const BuiltInForm& form : kTasks) names.emplace_back(form.name);
+  std::ranges::sort(names);
   return names;
 }
 
@@ -345,8 +389,8 @@ std::vector<EvalTask> read_tasks(const EvaluateSettings& settings) {
       throw UsageError(fmt::format("evaluate.tasks names {} twice; put its rows into one file", tasks.back().name));
   }
   for (const std::string& entry : settings.fewshot.value_or(std::vector<std::string>()))
-    if (const auto [form, file] = named_file(entry, "evaluate.fewshot"); !names.contains(std::string(form->name)))
-      throw UsageError(fmt::format("evaluate.fewshot: {} is not among evaluate.tasks", form->name));
+    if (const auto [name, file] = named_file(entry, "evaluate.fewshot"); !names.contains(name))
+      throw UsageError(fmt::format("evaluate.fewshot: {} is not among evaluate.tasks", name));
   for (EvalTask& task : tasks)
     if (settings.limit && *settings.limit < std::ssize(task.questions))
       task.questions.resize(static_cast<size_t>(*settings.limit));

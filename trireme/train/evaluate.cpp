@@ -20,6 +20,7 @@
 #include "trireme/train/judge.h"
 #include "trireme/train/predict.h"
 #include "trireme/train/score.h"
+#include "trireme/train/write_answers.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -81,27 +82,25 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
           {"bits_per_byte", nats / std::log(2.0) / double(bytes)}};
 }
 
-/// A task whose texts are encoded: those of all choices of all questions, one behind the other.
+/// A task whose texts are encoded: those of all choices of all questions, one behind the other, or the prompts.
 struct EncodedTask {
   EvalTask task;
-  std::vector<ScoredText> texts;
+  std::vector<ScoredText> texts = {};
+  std::vector<std::vector<int64_t>> prompts = {};
 };
 
-std::vector<EncodedTask> encode_tasks(const EvaluateSettings& e, const text::Tokenizer& tokenizer) {
+std::vector<EncodedTask> encode_tasks(const EvaluateSettings& e, const Inference& in) {
   std::vector<EncodedTask> encoded;
   for (EvalTask& task : read_tasks(e)) {
-    EncodedTask to;
-    for (const Question& question : task.questions)
+    EncodedTask to{.task = std::move(task)};
+    if (to.task.written) to.prompts = encode_prompts(in, to.task);
+    for (const Question& question : to.task.questions)
       for (const Choice& choice : question.choices)
-        to.texts.push_back(encode_pair(tokenizer, choice.context, choice.text));
-    to.task = std::move(task);
+        to.texts.push_back(encode_pair(*in.tokenizer, choice.context, choice.text));
     encoded.push_back(std::move(to));
   }
   return encoded;
 }
-
-/// The error of a mean of `count` zeros and ones, as lm-evaluation-harness gives it.
-double error_of_mean(double mean, double count) { return count > 1 ? std::sqrt(mean * (1 - mean) / (count - 1)) : 0.0; }
 
 /// Of each text of a task, the sum of its log-probabilities, and 1 if it is what greedy decoding writes: [texts,2].
 at::Tensor judge_texts(Inference& in, const EncodedTask& encoded) {
@@ -160,14 +159,17 @@ nlohmann::ordered_json answer_task(Inference& in, const EncodedTask& encoded, st
   return result;
 }
 
+/// Each metric with its error, if it has one.
 void print_task(const std::string& name, const nlohmann::ordered_json& r) {
-  std::string text =
-      fmt::format("{:<16} acc {:.4f} +- {:.4f}", name, r["acc"].get<double>(), r["acc_stderr"].get<double>());
-  if (r.contains("acc_norm"))
-    text +=
-        fmt::format("   acc_norm {:.4f} +- {:.4f}", r["acc_norm"].get<double>(), r["acc_norm_stderr"].get<double>());
-  if (r.contains("perplexity")) text += fmt::format("   perplexity {:.4f}", r["perplexity"].get<double>());
-  fmt::print("{}   ({})\n", text, base::plural(r["questions"].get<int64_t>(), "question"));
+  std::vector<std::string> texts;
+  for (const auto& [key, value] : r.items()) {
+    if (key == "questions" || key.find("_stderr") != std::string::npos) continue;
+    texts.push_back(fmt::format("{} {:.4f}", key, value.get<double>()));
+    if (const auto error = r.find(stderr_key(key)); error != r.end())
+      texts.back() += fmt::format(" +- {:.4f}", error->get<double>());
+  }
+  fmt::print("{:<16} {}   ({})\n", name, base::join(texts, "   "),
+             base::plural(r["questions"].get<int64_t>(), "question"));
 }
 
 /// Tokens of the longest text.
@@ -179,6 +181,22 @@ int64_t longest_text(const Inference& in, const EvaluateSettings& e, const std::
     for (const ScoredText& text : read_scored_texts(*e.score, *in.tokenizer, in.config.vocab_size))
       longest = std::max(longest, std::ssize(text.tokens));
   return longest;
+}
+
+/// Room for all that is judged, and for all answers that are written.
+CacheWish cache_wish(const Inference& in, const EvaluateSettings& e, const std::vector<EncodedTask>& tasks) {
+  const int64_t longest = longest_text(in, e, tasks);
+  CacheWish wish{.room = room_to_judge(in, longest),
+                 .needed_tokens = std::min(longest, in.config.longest_generation())};
+  for (const EncodedTask& task : tasks)
+    if (task.task.written) {
+      const CacheWish more = room_for_written(in, task.task, task.prompts);
+      wish.room.texts = std::max(wish.room.texts, more.room.texts);
+      wish.room.tokens = std::max(wish.room.tokens, more.room.tokens);
+      wish.room.cache_tokens = std::max(wish.room.cache_tokens, more.room.cache_tokens);
+      wish.needed_tokens = std::max(wish.needed_tokens, more.needed_tokens);
+    }
+  return wish;
 }
 
 int classify(const Settings& settings) {
@@ -231,11 +249,8 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
   if (e.classify) return classify(settings);
   std::vector<EncodedTask> tasks;
   Inference in = open_inference(settings, environment, place_of(e), [&](const Inference& known) {
-    tasks = encode_tasks(e, *known.tokenizer);
-    const int64_t longest = longest_text(known, e, tasks);
-    return fitting_room(
-        settings, environment, known,
-        {.room = room_to_judge(known, longest), .needed_tokens = std::min(longest, known.config.longest_generation())});
+    tasks = encode_tasks(e, known);
+    return fitting_room(settings, environment, known, cache_wish(known, e, tasks));
   });
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
   if (!in.adapter.empty()) report["adapter"] = in.adapter.string();
@@ -243,7 +258,9 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
   std::string lines;  // of evaluate.predictions
   for (const EncodedTask& task : tasks) {
     const bool own = e.multiple_choice && &task == &tasks.front();
-    (own ? report["multiple_choice"] : report["tasks"][task.task.name]) = answer_task(in, task, lines);
+    (own ? report["multiple_choice"] : report["tasks"][task.task.name]) =
+        task.task.written ? write_answers(in, task.task, task.prompts, settings.seed, lines)
+                          : answer_task(in, task, lines);
   }
   if (e.score) report["score"] = score_texts(in, e);
   if (!in.is_first_rank) return 0;

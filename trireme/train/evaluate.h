@@ -1,4 +1,4 @@
-// How well a trained model predicts: perplexity of a text, and multiple choice by likelihood.
+// How well a trained model predicts and answers: perplexity of a text, choices by likelihood, written answers.
 #pragma once
 
 #include "trireme/launch/identity/environment.h"
@@ -14,6 +14,7 @@ void check_evaluate(const Settings& settings);
 ///
 /// Perplexity  of the text in windows of evaluate.max_seq_length tokens without context before them; every token except
 ///             the first of the text is predicted once. Bits per byte do not depend on the tokenizer
+/// Answers     written in batches, by the engine's list of generation (write_answers.h)
 /// Choices     accuracy by the sum of log-probabilities of a choice's tokens (acc), and by that sum per character
 ///             (acc_norm), each with the error of the mean
 /// @returns    the exit code

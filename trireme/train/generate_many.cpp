@@ -47,28 +47,12 @@ std::string about(const Settings& settings, const fs::path& folder) {
   return j.dump(1) + "\n";
 }
 
-int64_t most_tokens(const GenerateSettings& g, const model::ModelConfig& config, int64_t prompt) {
-  return std::min(config.longest_generation(), prompt + g.max_new_tokens - 1);
-}
-
 /// Room for the longest texts of a batch, or for as many tokens as the settings say.
 CacheWish cache_wish(const GenerateSettings& g, const Inference& in, const std::vector<std::vector<int64_t>>& prompts) {
-  const auto pages = [](int64_t tokens) { return (tokens + ops::kAttentionPage - 1) / ops::kAttentionPage; };
-  std::vector<int64_t> needs;
-  int64_t longest = 1;
-  for (const std::vector<int64_t>& tokens : prompts) {
-    longest = std::max(longest, std::ssize(tokens));
-    needs.insert(needs.end(), static_cast<size_t>(std::min(g.samples, g.batch_size)),
-                 pages(most_tokens(g, in.config, std::ssize(tokens))));
-  }
-  std::ranges::sort(needs, std::greater<>());
-  int64_t wanted = 0;
-  for (size_t i = 0; i < std::min<size_t>(needs.size(), static_cast<size_t>(g.batch_size)); ++i) wanted += needs[i];
-  generate::Room room{.texts = g.batch_size,
-                      .tokens = in.config.is_free() ? std::max<int64_t>(512, longest) : 512,
-                      .cache_tokens = wanted * ops::kAttentionPage};
-  if (g.cache_tokens) room.cache_tokens = *g.cache_tokens;
-  return {.room = room, .needed_tokens = needs.front() * ops::kAttentionPage, .is_given = g.cache_tokens.has_value()};
+  CacheWish wish = wish_to_write(in.config, prompts, g.samples, g.max_new_tokens, g.batch_size);
+  wish.room.cache_tokens = g.cache_tokens.value_or(wish.room.cache_tokens);
+  wish.is_given = g.cache_tokens.has_value();
+  return wish;
 }
 
 /// The texts of this rank's prompts, as they are written.

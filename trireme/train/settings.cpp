@@ -279,55 +279,57 @@ config::Section section(GenerateSettings& s) {
 }
 
 config::Section section(EvaluateSettings& s) {
-  return {.name = "evaluate",
-          .title = "judging a trained model",
-          .command = "evaluate",
-          .rows = {
-              {"evaluate.checkpoint", &s.checkpoint,
-               "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name",
-               Rules{.may_be_empty = true, .example = "out/austen"}},
-              {"evaluate.adapter", &s.adapter, "adapter (PEFT's folder or a checkpoint of one) to merge into the model",
-               Rules{.absent = "none", .example = "out/finetune/lora"}},
-              {"evaluate.base", &s.base, "if the checkpoint is itself an adapter: the folder of its base model",
-               Rules{.absent = "auto", .when_absent = "the folder that the adapter names", .example = "llama"}},
-              {"evaluate.text", &s.text, "text file, or folder of *.txt files, to measure perplexity on",
-               Rules{.absent = "none", .example = "my.txt"}},
-              {"evaluate.multiple_choice", &s.multiple_choice,
-               "JSONL file of questions: {\"context\", \"choices\", \"answer\"}, answered by likelihood",
-               Rules{.absent = "none", .example = "questions.jsonl"}},
-              {"evaluate.tasks", &s.tasks,
-               "tasks of lm-evaluation-harness, each with a JSONL file of rows of its data set, whose prompts are made "
-               "as there: arc_challenge, arc_easy, boolq, commonsense_qa, copa, hellaswag, lambada_openai, mmlu, "
-               "openbookqa, piqa, sciq and winogrande",
-               Rules{.absent = "none", .example = "hellaswag=hellaswag.jsonl"}},
-              {"evaluate.fewshot", &s.fewshot, "for each task of evaluate.num_fewshot the file of its examples",
-               Rules{.absent = "none", .example = "hellaswag=hellaswag_train.jsonl"}},
-              {"evaluate.num_fewshot", &s.num_fewshot,
-               "examples with their answers before each question: the first rows of evaluate.fewshot, for mmlu the "
-               "first of the question's subject",
-               Rules{.at_least = 0}},
-              {"evaluate.classify", &s.classify,
-               "JSONL file of labelled texts, {\"text\", \"label\"}: accuracy and macro-F1; lines without a label are "
-               "predicted only",
-               Rules{.absent = "none", .example = "reviews.jsonl"}},
-              {"evaluate.score", &s.score,
-               "JSONL file of texts whose tokens' log-probabilities are computed: {\"prompt\", \"completion\"}, "
-               "{\"text\"} or {\"tokens\"}",
-               Rules{.absent = "none", .example = "replies.jsonl"}},
-              {"evaluate.predictions", &s.predictions,
-               "file for lines of JSON: with evaluate.classify the label and the probability of each text, with "
-               "evaluate.score its tokens' log-probabilities, with evaluate.tasks those of each question's choices",
-               Rules{.absent = "none", .example = "labels.jsonl", .writes_file = true}},
-              {"evaluate.max_seq_length", &s.max_seq_length, "tokens in each window of the text",
-               Rules{.unit = "tokens",
-                     .at_least = 2,
-                     .absent = "null",
-                     .when_absent = "1024, or the model's longest",
-                     .example = "1024"}},
-              {"evaluate.limit", &s.limit, "use only this many windows or questions, from the first on",
-               Rules{.at_least = 1, .absent = "null", .when_absent = "all", .example = "100"}},
-              {"evaluate.json", &s.json, "file for the result as JSON",
-               Rules{.absent = "none", .example = "result.json", .writes_file = true}}}};
+  return {
+      .name = "evaluate",
+      .title = "judging a trained model",
+      .command = "evaluate",
+      .rows = {
+          {"evaluate.checkpoint", &s.checkpoint,
+           "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name",
+           Rules{.may_be_empty = true, .example = "out/austen"}},
+          {"evaluate.adapter", &s.adapter, "adapter (PEFT's folder or a checkpoint of one) to merge into the model",
+           Rules{.absent = "none", .example = "out/finetune/lora"}},
+          {"evaluate.base", &s.base, "if the checkpoint is itself an adapter: the folder of its base model",
+           Rules{.absent = "auto", .when_absent = "the folder that the adapter names", .example = "llama"}},
+          {"evaluate.text", &s.text, "text file, or folder of *.txt files, to measure perplexity on",
+           Rules{.absent = "none", .example = "my.txt"}},
+          {"evaluate.multiple_choice", &s.multiple_choice,
+           "JSONL file of questions: {\"context\", \"choices\", \"answer\"}, answered by likelihood",
+           Rules{.absent = "none", .example = "questions.jsonl"}},
+          {"evaluate.tasks", &s.tasks,
+           "tasks of lm-evaluation-harness, each with a JSONL file of rows of its data set, whose prompts are made "
+           "as there: arc_challenge, arc_easy, boolq, commonsense_qa, copa, gsm8k, hellaswag, lambada_openai, mmlu, "
+           "openbookqa, piqa, sciq and winogrande; NAME=TASK.yaml is a task of one's own whose answers are written",
+           Rules{.absent = "none", .example = "hellaswag=hellaswag.jsonl"}},
+          {"evaluate.fewshot", &s.fewshot, "for each task of evaluate.num_fewshot the file of its examples",
+           Rules{.absent = "none", .example = "hellaswag=hellaswag_train.jsonl"}},
+          {"evaluate.num_fewshot", &s.num_fewshot,
+           "examples with their answers before each question: the first rows of evaluate.fewshot, for mmlu the "
+           "first of the question's subject",
+           Rules{.at_least = 0}},
+          {"evaluate.classify", &s.classify,
+           "JSONL file of labelled texts, {\"text\", \"label\"}: accuracy and macro-F1; lines without a label are "
+           "predicted only",
+           Rules{.absent = "none", .example = "reviews.jsonl"}},
+          {"evaluate.score", &s.score,
+           "JSONL file of texts whose tokens' log-probabilities are computed: {\"prompt\", \"completion\"}, "
+           "{\"text\"} or {\"tokens\"}",
+           Rules{.absent = "none", .example = "replies.jsonl"}},
+          {"evaluate.predictions", &s.predictions,
+           "file for lines of JSON: with evaluate.classify the label and the probability of each text, with "
+           "evaluate.score its tokens' log-probabilities, with evaluate.tasks those of each question's choices, or "
+           "the answer that was written",
+           Rules{.absent = "none", .example = "labels.jsonl", .writes_file = true}},
+          {"evaluate.max_seq_length", &s.max_seq_length, "tokens in each window of the text",
+           Rules{.unit = "tokens",
+                 .at_least = 2,
+                 .absent = "null",
+                 .when_absent = "1024, or the model's longest",
+                 .example = "1024"}},
+          {"evaluate.limit", &s.limit, "use only this many windows or questions, from the first on",
+           Rules{.at_least = 1, .absent = "null", .when_absent = "all", .example = "100"}},
+          {"evaluate.json", &s.json, "file for the result as JSON",
+           Rules{.absent = "none", .example = "result.json", .writes_file = true}}}};
 }
 
 }  // namespace trireme::train
