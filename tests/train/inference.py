@@ -90,3 +90,12 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     for what, (words, said) in bad.items():
         result = r.run([r.program, *map(str, words)])
         ring.check(result.code == 2 and said in result.text, f"refused: {what}", str(result))
+
+    half = r.folder / "half"
+    model.to(torch.bfloat16).save_pretrained(half)
+    told = {}
+    for precision in ("", "32-true", "bf16-mixed"):
+        result = r.run([r.program, "generate", str(half), "--prompt", "the sea", "--max_new_tokens", "4", "--temperature", "0", *(["--precision", precision] if precision else [])])
+        ring.require(result.code == 0, f"a folder in bfloat16, --precision {precision}", str(result))
+        told[precision] = "half is stored in bfloat16 and computes in float32 here" in result.err
+    ring.check(told == {"": True, "32-true": False, "bf16-mixed": False}, "a folder in bfloat16 that computes in float32 is told of, unless --precision is given", str(told))

@@ -234,6 +234,18 @@ void build(Inference& in, const Settings& settings, const launch::RankEnvironmen
   in.generator = std::make_unique<generate::Generator>(*in.engine, room);
 }
 
+// Tells if the folder keeps its weights in bfloat16 and nobody has said how to compute with them.
+void tell_of_bits(const Settings& settings, const Inference& in) {
+  if (settings.precision.format != model::NumberFormat::automatic || settings.model.quantize != base::BlockFormat::none)
+    return;
+  const nlohmann::json config = base::parse_json_if_sound(in.config.source_json);
+  const bool is_half = config.is_object() && (config.value("dtype", nlohmann::json()) == "bfloat16" ||
+                                              config.value("torch_dtype", nlohmann::json()) == "bfloat16");
+  if (is_half && in.is_first_rank)
+    base::info("{} is stored in bfloat16 and computes in float32 here; --precision bf16-mixed takes half the memory",
+               in.folder.string());
+}
+
 }  // namespace
 
 InferencePlan plan_inference(const Settings& settings, const model::ModelConfig& config, int64_t world_size, int rank,
@@ -282,7 +294,10 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
       in.tokenizer = checkpoint_tokenizer(in.folder, in.config);
       in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
     });
-    if (in.engine == nullptr) build(in, settings, environment, room(in));
+    if (in.engine == nullptr) {
+      tell_of_bits(settings, in);
+      build(in, settings, environment, room(in));
+    }
     checkpoint::agree(*in.world, [&] { fill(*in.engine, *in.model, folders, in.is_first_rank); });
   });
   if (in.is_first_rank && !in.adapter.empty())

@@ -68,7 +68,8 @@ using RoomOf = std::function<generate::Room(const Inference&)>;
 /// Loads a model (a checkpoint, a run's out_dir, an adapter); each rank loads its own slices. In a run's out_dir, if
 /// the newest checkpoint turns out to be damaged, the next older one is loaded; rank 0 warns about the damaged ones.
 ///
-/// Numerics  --precision 32-true by default; bf16-mixed keeps weights and cache in bfloat16
+/// Numerics  --precision 32-true by default, also for a folder in bfloat16, of which rank 0 tells; bf16-mixed keeps
+///           weights and cache in bfloat16
 /// Errors    UsageError, CheckpointError, CommError
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
                          const adapt::ModelPlace& place, const RoomOf& room);
