@@ -78,8 +78,8 @@ def a_neighbour(r):
 
 
 def a_throttled_rank(r):
-    """It runs 70 % of the time, from before the first step."""
-    process = r.start(r.command("throttled", MODEL, train__max_steps=60, **(BATCH | {"train__log_interval": 1})))
+    """It runs 70 % of the time, from before the first step. A step takes a quarter of a second at least: a verdict looks back 5 s."""
+    process = r.start(r.command("throttled", MODEL, train__max_steps=40, **(BATCH | {"train__global_batch_size": 128, "train__log_interval": 1})))
     with stopped_for(r.ranks(2)[1], 0.3):
         result = r.finish(process)
     before = result.out.split("slow     rank 1 computed")[0]
@@ -97,7 +97,7 @@ def a_disk(r, library):
         return (r.folder / "start.out").read_text()
 
     ring.wait_for(lambda: "\nsaved " in said(), "a first save", timeout=PATIENCE)
-    time.sleep(6)  # some looks at the disk as it is
+    time.sleep(25)  # some looks at the disk as it is
     ring.wait_for(lambda: said().count("\nsaved ") >= 8, "8 saves", timeout=PATIENCE)
     ring.require("a save takes it" not in said(), "no disk is named before it slows", said())
     switch.touch()
@@ -122,19 +122,20 @@ with open(sys.argv[2], "wb") as out:
     out.write(memory)
 os.unlink(sys.argv[2])
 """
-A_BURST = "import sys, time; end = time.monotonic() + 0.05\nwhile time.monotonic() < end: pass"
+A_BURST = "import sys, time; end = time.monotonic() + 0.03\nwhile time.monotonic() < end: pass"
 
 
 @contextlib.contextmanager
 def a_busy_machine(folder):
-    """All cores work all the time, and no rank is singled out: jobs like a compiler's come and go on all cores, at the
-    lowest priority, so that they take what ranks leave; and bursts of 50 ms at the priority of the ranks, on core after
-    core, take a tenth of each. A program that takes more of a core than that disturbs its rank, and is to be named."""
+    """All cores work all the time, and no rank is singled out: jobs like a compiler's come and go on all cores, scheduled as
+    idle, so that they take what ranks leave (with `nice 19` a kernel lets them finish their slice first, and ranks wait);
+    and bursts at the priority of the ranks, on core after core, take a tenth of each. A program that takes more of a core
+    than that disturbs its rank, and is to be named."""
     end, dice = threading.Event(), random.Random(7)
 
     def jobs(number):
         while not end.is_set():
-            subprocess.run(["nice", "-n", "19", sys.executable, "-c", A_JOB, str(dice.uniform(0.2, 3)), str(folder / f"job-{number}")], check=True)
+            subprocess.run(["chrt", "--idle", "0", sys.executable, "-c", A_JOB, str(dice.uniform(0.2, 3)), str(folder / f"job-{number}")], check=True)
 
     def bursts():
         cores = sorted(os.sched_getaffinity(0))

@@ -11,15 +11,15 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/text.h"
 #include "trireme/machine/nvml.h"
-#include "trireme/observe/diagnosis.h"
 #include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::train {
 namespace {
 
 constexpr int64_t kStepsTogether = 20;
-constexpr double kSlow = 0.15;
-constexpr double kHostSeconds = 1;  // between two looks at what the kernel counts
+constexpr double kSlow = 0.15, kSlowAtOnce = 0.25;
+constexpr int kLooksInARow = 3;
+constexpr double kSeconds = 5;  // that a verdict looks back at least: shorter disturbances come and go
 
 double key_of_cpus() {
   const cpu_set_t cpus = observe::usable_cpus();
@@ -49,8 +49,7 @@ std::string DisturbanceWatch::after_step() {
   static_assert(std::is_trivially_copyable_v<Figures> && sizeof(Figures) % sizeof(double) == 0);
   constexpr int64_t kNumbers = sizeof(Figures) / sizeof(double);
   const Figures mine = figures();
-  const double step = step_ / double(kStepsTogether);
-  compute_ = step_ = 0;
+  compute_ = 0;
   const auto ranks = static_cast<int64_t>(s_.environment.world_size);
   const at::Tensor own = at::empty({kNumbers}, at::kDouble), all = at::empty({ranks * kNumbers}, at::kDouble);
   std::memcpy(own.data_ptr(), &mine, sizeof mine);
@@ -60,7 +59,7 @@ std::string DisturbanceWatch::after_step() {
   std::memcpy(gathered.data(), all.const_data_ptr(), gathered.size() * sizeof mine);
 
   std::vector<std::string> lines;
-  if (std::string line = slow_rank(gathered, step); !line.empty()) lines.push_back(std::move(line));
+  if (std::string line = slow_rank(gathered); !line.empty()) lines.push_back(std::move(line));
   std::vector<observe::HostWindow> hosts;
   for (const Figures& f : gathered) hosts.push_back(f.host);
   for (std::string& line : disturbances_.see(hosts)) lines.push_back(std::move(line));
@@ -71,7 +70,7 @@ DisturbanceWatch::Figures DisturbanceWatch::figures() {
   Figures f{.compute = compute_, .stage = double(s_.engine->plan().request.coordinate(comm::Axis::pp))};
   f.host.rank = s_.environment.global_rank, f.host.node = s_.environment.node_rank;
   const double seconds = watch_.seconds();
-  if (seconds < kHostSeconds) return f;  // with zeros: no figures
+  if (seconds < kSeconds) return f;  // with zeros: no figures
 
   const observe::HostUsage now = observe::read_host_usage(), used = now - before_;
   const int64_t saves = s_.saves.count - saves_before_.count;
@@ -94,22 +93,32 @@ DisturbanceWatch::Figures DisturbanceWatch::figures() {
   return f;
 }
 
-std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all, double step) {
+std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all) {
   if (all.size() < 2 || s_.device.is_cuda()) return "";  // the host's clock does not see what a GPU does
-  std::vector<observe::RankWindow> windows(all.size());
-  for (size_t r = 0; r < windows.size(); ++r) {
-    windows[r].causes[static_cast<size_t>(base::Activity::products)] = all[r].compute;
-    windows[r].stage = all[r].stage;
-    windows[r].rank = double(r);
+  windows_.resize(all.size());
+  for (size_t r = 0; r < windows_.size(); ++r) {
+    windows_[r].causes[static_cast<size_t>(base::Activity::products)] += all[r].compute;
+    windows_[r].stage = all[r].stage;
+    windows_[r].rank = double(r);
   }
+  window_steps_ += kStepsTogether;
+  if (step_ < kSeconds) return "";
+  const std::vector<observe::RankWindow> windows = std::exchange(windows_, {});
+  const double seconds = std::exchange(step_, 0);
+  const int64_t steps = std::exchange(window_steps_, 0);
   const observe::SlowRank slow = observe::slow_rank(windows);
-  if (slow.rank == nullptr || slow.seconds < kSlow * slow.median || !named_.insert(slow.rank->rank).second) return "";
+  const double more = slow.rank == nullptr ? 0 : slow.seconds / slow.median;
+  if (more < kSlow || slow.rank->rank != suspect_) suspected_ = 0;
+  if (more < kSlow) return "";
+  suspect_ = slow.rank->rank;
+  if (++suspected_ < kLooksInARow && more < kSlowAtOnce) return "";
+  if (!named_.insert(suspect_).second) return "";
   return fmt::format(
       "slow     rank {:.0f}{} computed {:.0f} % longer than the others in the last {} steps; they wait for it, "
       "{:.0f} % of a step. Look for other programs there, and compare clocks: trireme doctor",
       slow.rank->rank,
       observe::machine_text(all[static_cast<size_t>(slow.rank->rank)].host.node, s_.environment.num_nodes > 1),
-      100 * slow.seconds / slow.median, kStepsTogether, 100 * slow.seconds / double(kStepsTogether) / step);
+      100 * more, steps, 100 * slow.seconds / seconds);
 }
 
 }  // namespace trireme::train

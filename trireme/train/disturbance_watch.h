@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/base/stopwatch.h"
+#include "trireme/observe/diagnosis.h"
 #include "trireme/observe/disturbances.h"
 #include "trireme/observe/host_usage.h"
 #include "trireme/train/session.h"
@@ -20,9 +21,9 @@ class DisturbanceWatch {
   /// Call it after each step, on every rank; every 20th call is a collective of some 20 numbers a rank. Returns the
   /// lines to say, on rank 0; otherwise "".
   ///
-  /// A rank is named if it has computed at least 15 % longer, over 20 steps, than the median of the ranks that do the
-  /// same work (observe::slow_rank). It is named once; another rank may follow. What the kernel counts is looked at
-  /// once a second at most.
+  /// A look at ranks takes at least 20 steps and 5 seconds. A rank is named if it has computed 25 % longer than the
+  /// median of the ranks that do the same work (observe::slow_rank), or 15 % in three looks in a row. It is named once;
+  /// another rank may follow. What the kernel counts is looked at every 5 seconds at most.
   /// Cost      a look takes 0.36 ms, the exchange that of an all-gather (docs/profiling.md)
   std::string after_step();
 
@@ -32,13 +33,19 @@ class DisturbanceWatch {
     observe::HostWindow host;
   };
   Figures figures();
-  std::string slow_rank(const std::vector<Figures>& all, double step);
+  std::string slow_rank(const std::vector<Figures>& all);
 
   Session& s_;
   std::string gpu_;  ///< as its driver names it; empty without one
   double cpus_;  ///< stands for the CPUs that this rank may use
   int64_t steps_ = 0;
-  double compute_ = 0, step_ = 0;  ///< seconds since the last exchange
+  double compute_ = 0;  ///< seconds since the last exchange
+  // Rank 0: since its last verdict on slow ranks.
+  double step_ = 0;  ///< seconds in steps
+  int64_t window_steps_ = 0;
+  std::vector<observe::RankWindow> windows_;
+  double suspect_ = -1;  ///< the rank that computed longest at the last look
+  int suspected_ = 0;  ///< looks in a row that it was slow
   std::set<double> named_;  ///< ranks
   observe::Disturbances disturbances_;
 
