@@ -125,8 +125,8 @@ struct ActionTime {
 
 class Engine {
  public:
-  /// Allocates the arena: exactly plan.arena. Errors: Error if the memory is not available, on every rank; UsageError
-  /// for wrapped modules or poison on a GPU
+  /// Allocates the arena: exactly plan.arena, but for what lies in EngineOptions::memory. Errors: Error if the memory
+  /// is not available, on every rank; UsageError for wrapped modules or poison on a GPU
   Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options = {});
   ~Engine();
 
@@ -163,7 +163,8 @@ class Engine {
   const plan::StepPlan& plan() const { return plan_; }
   /// StepRequest::lent_bytes of own memory. Whatever is kept there ends with the next run of a list.
   std::span<char> lent_memory() const;
-  int64_t allocated_bytes() const;  ///< of all regions but the tiers; equals plan().arena.total()
+  /// Of all regions but the tiers: plan().arena.total(), less own values that lie in EngineOptions::memory.
+  int64_t allocated_bytes() const;
   const std::vector<ActionTime>& timeline() const { return timeline_; }
   const Communicators& communicators() const { return comm_; }
 
