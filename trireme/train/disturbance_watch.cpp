@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -17,8 +18,7 @@ namespace trireme::train {
 namespace {
 
 constexpr int64_t kStepsTogether = 20;
-constexpr double kSlow = 0.15, kSlowAtOnce = 0.25;
-constexpr int kLooksInARow = 3;
+constexpr double kSlow[] = {0.30, 0.25, 0.15};  // in one look, in each of two in a row, of three
 constexpr double kSeconds = 5;  // that a verdict looks back at least: shorter disturbances come and go
 
 double key_of_cpus() {
@@ -108,11 +108,17 @@ std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all) {
   const int64_t steps = std::exchange(window_steps_, 0);
   const observe::SlowRank slow = observe::slow_rank(windows);
   const double more = slow.rank == nullptr ? 0 : slow.seconds / slow.median;
-  if (more < kSlow || slow.rank->rank != suspect_) suspected_ = 0;
-  if (more < kSlow) return "";
-  suspect_ = slow.rank->rank;
-  if (++suspected_ < kLooksInARow && more < kSlowAtOnce) return "";
-  if (!named_.insert(suspect_).second) return "";
+  const double rank = slow.rank == nullptr ? -1 : slow.rank->rank;
+  if (std::exchange(suspect_, rank) != rank) looks_ = {};
+  std::shift_right(looks_.begin(), looks_.end(), 1);
+  looks_[0] = more;
+  bool lasts = false;
+  double least = more;
+  for (size_t i = 0; i < looks_.size(); ++i) {
+    least = std::min(least, looks_[i]);
+    lasts |= least >= kSlow[i];
+  }
+  if (!lasts || !named_.insert(suspect_).second) return "";
   return fmt::format(
       "slow     rank {:.0f}{} computed {:.0f} % longer than the others in the last {} steps; they wait for it, "
       "{:.0f} % of a step. Look for other programs there, and compare clocks: trireme doctor",

@@ -2,6 +2,7 @@
 // machine from outside (observe/disturbances.h).
 #pragma once
 
+#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,9 +22,9 @@ class DisturbanceWatch {
   /// Call it after each step, on every rank; every 20th call is a collective of some 20 numbers a rank. Returns the
   /// lines to say, on rank 0; otherwise "".
   ///
-  /// A look at ranks takes at least 20 steps and 5 seconds. A rank is named if it has computed 25 % longer than the
-  /// median of the ranks that do the same work (observe::slow_rank), or 15 % in three looks in a row. It is named once;
-  /// another rank may follow. What the kernel counts is looked at every 5 seconds at most.
+  /// A look at ranks takes at least 20 steps and 5 seconds. A rank is named if it has computed longer than the median of
+  /// the ranks that do the same work (observe::slow_rank): 30 % longer in one look, 25 % in two in a row, or 15 % in
+  /// three. It is named once; another rank may follow. What the kernel counts is looked at every 5 seconds at most.
   /// Cost      a look takes 0.36 ms, the exchange that of an all-gather (docs/profiling.md)
   std::string after_step();
 
@@ -45,7 +46,7 @@ class DisturbanceWatch {
   int64_t window_steps_ = 0;
   std::vector<observe::RankWindow> windows_;
   double suspect_ = -1;  ///< the rank that computed longest at the last look
-  int suspected_ = 0;  ///< looks in a row that it was slow
+  std::array<double, 3> looks_ = {};  ///< by what share it was slower at its last looks in a row, the latest first
   std::set<double> named_;  ///< ranks
   observe::Disturbances disturbances_;
 
