@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <map>
 #include <random>
 #include <set>
@@ -20,16 +21,35 @@ class Machine {
 
   Scheduler& scheduler() { return scheduler_; }
 
+  /// Begins a run, and finishes the oldest one where there is none to begin or all rounds are under way.
   bool run() {
-    const auto parts = scheduler_.next([&](int32_t from, int32_t to, int64_t tokens) {
+    std::vector<Part> parts = scheduler_.next([&](int32_t from, int32_t to, int64_t tokens) {
       for (int64_t i = 0; i < tokens; ++i)
         if (cache_.contains({from, i})) cache_[{to, i}] = cache_[{from, i}];
     });
-    if (parts.empty()) return false;
+    const bool begins = !parts.empty();
+    if (begins) begin(std::move(parts));
+    if (under_way_.empty()) return false;
+    if (!begins || std::ssize(under_way_) == limits_.rounds) {
+      finish(under_way_.front());
+      under_way_.pop_front();
+    }
+    return true;
+  }
+
+  int64_t read_ = 0, finished_ = 0, runs_ = 0, most_texts_ = 0, most_parts_ = 0;
+  std::map<int64_t, int64_t> judged_;
+  std::vector<int64_t> order_;
+
+ private:
+  void begin(std::vector<Part> parts) {
     ++runs_;
+    most_parts_ = std::max(most_parts_, std::ssize(parts));
     int64_t rows = 0, logit_rows = 0;
     for (const Part& part : parts) {
       const Text& text = *part.text;
+      for (const auto& other : under_way_)
+        for (const Part& awaited : other) EXPECT_FALSE(awaited.is_awaited && awaited.text == part.text);
       rows += part.tokens, logit_rows += part.tokens - part.first_wanted;
       EXPECT_GT(part.tokens, 0);
       for (int64_t i = text.cached; i < text.cached + part.tokens; ++i)
@@ -44,14 +64,19 @@ class Machine {
     EXPECT_LE(logit_rows, limits_.logit_rows);
     most_texts_ = std::max(most_texts_, scheduler_.num_texts());
     scheduler_.ran(parts);
+    under_way_.push_back(std::move(parts));
+  }
+
+  void finish(const std::vector<Part>& parts) {
     for (const Part& part : parts) {
+      if (!part.is_awaited) continue;
+      scheduler_.arrived(part);
       Text& text = *part.text;
       if (text.request.judged_from) {
         judged_[text.id] += part.tokens - part.first_wanted;
         if (text.cached == std::ssize(text.tokens)) scheduler_.finish(text), ++finished_;
         continue;
       }
-      if (part.first_wanted == part.tokens) continue;
       if (text.drawn + 1 >= text.request.max_new_tokens) {
         order_.push_back(text.id);
         scheduler_.finish(text), ++finished_;
@@ -59,16 +84,11 @@ class Machine {
         scheduler_.append(text, 1000 + text.drawn);
       }
     }
-    return true;
   }
 
-  int64_t read_ = 0, finished_ = 0, runs_ = 0, most_texts_ = 0;
-  std::map<int64_t, int64_t> judged_;
-  std::vector<int64_t> order_;
-
- private:
   Limits limits_;
   Scheduler scheduler_;
+  std::deque<std::vector<Part>> under_way_;
   std::map<std::pair<int32_t, int64_t>, std::pair<int64_t, int64_t>> cache_;
 };
 
@@ -86,7 +106,8 @@ TEST(Scheduler, FinishesEveryRequestOfRandomLoadsAndLosesNoPage) {
                         .pages = 6 + static_cast<int64_t>(random() % 20),
                         .page_tokens = 1 + static_cast<int64_t>(random() % 9),
                         .texts = 1 + static_cast<int64_t>(random() % 8),
-                        .context = 60};
+                        .context = 60,
+                        .rounds = 1 + static_cast<int64_t>(random() % 4)};
     Machine machine(limits);
     const int64_t room = std::min<int64_t>(limits.context, limits.pages * limits.page_tokens);
     int64_t count = 0;
@@ -114,6 +135,16 @@ TEST(Scheduler, FinishesEveryRequestOfRandomLoadsAndLosesNoPage) {
     EXPECT_EQ(machine.scheduler().free_pages(), limits.pages) << seed;
     for (const auto& [id, wanted] : judged) EXPECT_EQ(machine.judged_[id], wanted);
   }
+}
+
+TEST(Scheduler, KeepsAllRoundsBusyWithTheirShareOfTheTexts) {
+  Machine machine({.rows = 100, .logit_rows = 8, .pages = 100, .page_tokens = 8, .texts = 8, .context = 60, .rounds = 4});
+  for (int64_t i = 0; i < 8; ++i) machine.scheduler().add({.tokens = {i, 1}, .max_new_tokens = 10});
+  while (machine.run()) {
+  }
+  EXPECT_EQ(machine.finished_, 8);
+  EXPECT_EQ(machine.most_parts_, 2);
+  EXPECT_EQ(machine.runs_, 40);
 }
 
 TEST(Scheduler, ReadsEqualPromptsOnce) {

@@ -33,7 +33,8 @@ Limits limits_of(const engine::Engine& engine, const Room& room) {
           .texts = std::min(room.texts, shape.logit_rows),
           .context = room.bounds_context ? std::min(config.longest_generation(), room.cache_tokens)
                                          : config.longest_generation(),
-          .whole_prompts = config.is_free()};
+          .whole_prompts = config.is_free(),
+          .rounds = request.size(comm::Axis::pp)};
 }
 
 /// How the copies of a sharded model depend on each other.
@@ -161,10 +162,15 @@ void Generator::run() {
   if (kind == Gathered::once && !std::exchange(started_, true)) idle();
   const auto copy = [this](int32_t from, int32_t to, int64_t tokens) { engine_.copy_page(from, to, tokens); };
   for (;;) {
-    const std::vector<Part> parts = scheduler_.next(copy);
-    const bool busy = !parts.empty();
+    std::vector<Part> parts = scheduler_.next(copy);
+    const bool starts = !parts.empty(), busy = starts || !on_their_way_.empty();
     if (kind == Gathered::each_run ? !someone_is_busy(busy) : !busy) return;
-    busy ? run_parts(parts) : idle();
+    if (starts)
+      start(std::move(parts));
+    else if (kind == Gathered::each_run)
+      idle();
+    const auto under_way = std::ssize(on_their_way_);
+    if (under_way > 0 && (!starts || under_way == scheduler_.limits().rounds)) finish_oldest();
   }
 }
 
@@ -183,7 +189,7 @@ at::Tensor Generator::uniform_codes(uint64_t seed, std::span<const int64_t> posi
   return at::tensor(codes, at::kLong);
 }
 
-void Generator::run_parts(const std::vector<Part>& parts) {
+void Generator::start(std::vector<Part> parts) {
   std::vector<int64_t> wanted, targets;
   Rows rows;
   for (const Part& part : parts) {
@@ -207,19 +213,28 @@ void Generator::run_parts(const std::vector<Part>& parts) {
   }
   const at::Tensor logits = run_rows(rows, wanted.empty() ? std::vector<int64_t>{0} : wanted);
 
-  // Of every wanted row, on all pipeline stages: the token, or whether the judged one is the likeliest, and its
-  // log-probability.
-  const auto count = std::ssize(wanted);
-  std::vector<double> values(static_cast<size_t>(2 * std::max<int64_t>(1, count)), NAN);
-  const at::Tensor drawn = at::from_blob(values.data(), {std::max<int64_t>(1, count), 2}, at::kDouble);
-  if (logits.defined() && count > 0) draw_rows(parts, logits, targets, drawn);
-  comm::Communicator& stages = *engine_.communicators().stages[schedule::kActivations];
-  if (stages.size() > 1)
-    stages.broadcast(drawn, engine_.plan().stage_rank_of(static_cast<int>(engine_.plan().model->units.size()) - 1))
-        ->wait();
   scheduler_.ran(parts);
-  const auto* results = drawn.data_ptr<double>();
-  for (const Part& part : parts) {
+  Results& results = on_their_way_.emplace_back();
+  const auto count = std::max<int64_t>(1, std::ssize(wanted));
+  results.values.assign(static_cast<size_t>(2 * count), NAN);
+  const at::Tensor drawn = at::from_blob(results.values.data(), {count, 2}, at::kDouble);
+  if (logits.defined() && !wanted.empty()) draw_rows(parts, logits, targets, drawn);
+  results.parts = std::move(parts);
+  // The lane of gradients, which generation does not send: results wait behind no activations of the next run.
+  comm::Communicator& stages = *engine_.communicators().stages[schedule::kGradients];
+  if (stages.size() > 1)
+    results.arrival =
+        stages.broadcast(drawn, engine_.plan().stage_rank_of(static_cast<int>(engine_.plan().model->units.size()) - 1));
+}
+
+void Generator::finish_oldest() {
+  const Results run = std::move(on_their_way_.front());
+  on_their_way_.pop_front();
+  if (run.arrival) run.arrival->wait();
+  const double* results = run.values.data();
+  for (const Part& part : run.parts) {
+    if (!part.is_awaited) continue;
+    scheduler_.arrived(part);
     const bool judges = part.text->request.judged_from.has_value();
     for (int64_t i = part.first_wanted; i < part.tokens; ++i, results += 2)
       if (judges) {

@@ -3,6 +3,7 @@
 // number of data-parallel ranks, or on how much the cache holds.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <span>
 #include <utility>
@@ -52,7 +53,8 @@ class Generator {
 
  private:
   bool someone_is_busy(bool busy);
-  void run_parts(const std::vector<Part>& parts);
+  void start(std::vector<Part> parts);
+  void finish_oldest();
   void idle();
   struct Rows {  ///< of a run
     std::vector<int64_t> ids, positions, places, codes;
@@ -62,6 +64,13 @@ class Generator {
   at::Tensor run_rows(Rows& rows, std::vector<int64_t> logit_rows);
   void draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
                  const at::Tensor& drawn);
+  /// A run whose results are on their way from the last pipeline stage.
+  struct Results {
+    std::vector<Part> parts;
+    /// Of every wanted row: the token, or whether the judged one is the likeliest, and its log-probability.
+    std::vector<double> values;
+    comm::WorkPtr arrival;  ///< null: they are here
+  };
   at::Tensor divided(const at::Tensor& logits, std::span<const std::pair<int64_t, double>> rows);
   void take(Text& text, int64_t token, double logprob);
   void finish_judged(Text& text);
@@ -72,6 +81,7 @@ class Generator {
   Scheduler scheduler_;
   int32_t spare_page_;  ///< of rows that mean nothing
   bool started_ = false;
+  std::deque<Results> on_their_way_;  ///< the oldest first
   std::vector<float> row_;
   std::vector<double> divided_;
 };

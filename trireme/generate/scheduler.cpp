@@ -138,10 +138,12 @@ std::vector<Part> Scheduler::next(const CopyPage& copy) {
   }
   std::vector<Part> parts;
   int64_t rows = limits_.rows, logit_rows = limits_.logit_rows;
+  const int64_t share = (num_texts() + limits_.rounds - 1) / limits_.rounds;
   for (const bool reading : {false, true})
     for (const auto& text : texts_) {
+      if (std::ssize(parts) == share) break;
       const int64_t length = std::ssize(text->tokens), left = length - text->cached;
-      if ((left > 1) != reading) continue;
+      if ((left > 1) != reading || text->is_awaited) continue;
       int64_t count = std::min(left, rows);
       if (limits_.whole_prompts && count < left) continue;
       int64_t first = count;  // of the wanted ones
@@ -154,7 +156,7 @@ std::vector<Part> Scheduler::next(const CopyPage& copy) {
         first = count - 1;
       }
       if (count == 0) continue;
-      parts.push_back({text.get(), count, first});
+      parts.push_back({text.get(), count, first, first < count || text->cached + count == length});
       rows -= count;
       logit_rows -= count - first;
       while (pages_for(text->cached + count) > std::ssize(text->pages)) take_page(*text);
@@ -173,6 +175,7 @@ void Scheduler::ran(const std::vector<Part>& parts) {
   for (const Part& part : parts) {
     Text& text = *part.text;
     text.cached += part.tokens;
+    text.is_awaited = part.is_awaited;
     if (text.reads_for == nullptr || text.cached < text.common) continue;
     text.reads_for->being_read = false;
     keep_prefix(text, *text.reads_for, text.common);

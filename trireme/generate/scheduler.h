@@ -4,6 +4,9 @@
 // A request waits until a place among the texts and all pages that it can ever need are free. So a text that has begun
 // never waits for memory. Requests begin in their order. Equal prompts are read once: those that follow share its whole
 // pages, and copy the last one. A run takes one token of every text that is being written, then tokens of prompts.
+//
+// Pipeline stages work in rounds: while the tokens of one run are on their way from the last stage, the first stage
+// begins the next one with other texts. So a run has no more than its share of the texts.
 #pragma once
 
 #include <deque>
@@ -24,6 +27,7 @@ struct Limits {
   int64_t texts = 1;  ///< at a time
   int64_t context = 1;  ///< positions of the model
   bool whole_prompts = false;  ///< a prompt is read in one run, and shared with no other (Free Transformer)
+  int64_t rounds = 1;  ///< runs that are under way at the same time: pipeline stages
 };
 
 /// Tokens in the cache that other requests begin with: a prompt that several have, or a text that was parked.
@@ -47,6 +51,7 @@ struct Text {
   Prefix* reads_for = nullptr;  ///< what the others wait for
   std::vector<double> judged;
   bool is_greedy = true;  ///< each judged token is the likeliest
+  bool is_awaited = false;  ///< what a run says of it is on its way; it takes part in no other
 };
 
 /// New tokens of a text in a run: those from `cached` on.
@@ -54,6 +59,7 @@ struct Part {
   Text* text;
   int64_t tokens;
   int64_t first_wanted;  ///< of these tokens, the first whose logits are wanted; `tokens`: none
+  bool is_awaited;  ///< the text goes on only when the results of this run are known
 };
 
 /// Copies the first `tokens` tokens of a page.
@@ -71,8 +77,10 @@ class Scheduler {
   /// Lets requests begin, and chooses the parts of the next run; none: all is done. `copy` is called for
   /// pages whose tokens must be copied before the run.
   std::vector<Part> next(const CopyPage& copy);
-  /// The run is over: the tokens of its parts are in the cache.
+  /// The run has been computed here: the tokens of its parts are in the cache.
   void ran(const std::vector<Part>& parts);
+  /// The results of the text's run are known. append() or finish() may follow.
+  void arrived(const Part& part) { part.text->is_awaited = false; }
   /// Adds a drawn token to a text.
   void append(Text& text, int64_t token);
   void finish(Text& text);
