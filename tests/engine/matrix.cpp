@@ -37,10 +37,11 @@ std::vector<std::string> properties(const MatrixCell& c) {
 }  // namespace
 
 std::string MatrixCell::name() const {
-  return fmt::format("{}{}{} tp{}{} pp{}{} cp{}{} recompute {} accumulation {} kv{}{}{}{}", gpt2 ? "gpt2 " : "",
+  return fmt::format("{}{}{} tp{}{} pp{}{} cp{}{} recompute {} accumulation {} kv{}{}{}{}{}", gpt2 ? "gpt2 " : "",
                      strategy, relative.empty() ? "" : " " + relative, tp, sequence_parallel ? "+sp" : "", pp,
                      schedule.empty() ? "" : " " + schedule, cp, ulysses ? " ulysses" : "", recompute, accumulation,
-                     kv_heads, tied ? " tied" : "", adapted ? " adapters" : "", dropping ? " dropout" : "");
+                     kv_heads, tied ? " tied" : "", adapted ? " adapters" : "", dropping ? " dropout" : "",
+                     steps_in_backward ? " steps in backward" : "");
 }
 
 std::vector<MatrixCell> all_cells(int max_ranks) {
@@ -122,6 +123,8 @@ Job job_of(const MatrixCell& c, const model::Precision& precision) {
   if (c.relative == "gemma3") job.model.windowed = {true, false, true, true, false, true};
   job.model.tie_word_embeddings = c.tied;
   if (c.adapted) job.adapters = some_adapters(job.model);
+  job.steps_in_backward = c.steps_in_backward;
+  if (c.steps_in_backward) job.max_norm.reset();
   if (c.dropping) job.model.dropout = {.attention = 0.2, .residual = 0.15, .embedding = 0.1};
   job.shape = {2, 16};
   // As many data ranks as eight ranks leave room for.
@@ -162,9 +165,9 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 // The one-rank run of a cell: shared by all cells that differ only in how ranks divide the work.
 const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
   static std::map<std::string, Outcome> known;
-  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
+  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
                                       job.global_micro_batches, job.ragged, static_cast<int>(job.precision.compute),
-                                      cell.adapted, cell.dropping);
+                                      cell.adapted, cell.dropping, job.max_norm.has_value());
   if (const auto it = known.find(key); it != known.end()) return it->second;
   Job one{.model = job.model, .precision = job.precision, .steps = job.steps};
   one.global_micro_batches = job.global_micro_batches;
@@ -172,6 +175,7 @@ const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
   one.ragged = job.ragged;
   one.adapters = job.adapters;
   one.documents = job.documents;
+  one.max_norm = job.max_norm;
   return known[key] = run(one);
 }
 
@@ -189,7 +193,7 @@ Verdict judge(const MatrixCell& cell, const model::Precision& precision, const s
     const Outcome many = run(job);
     v.loss = distance(many.losses, one.losses);
     v.norm = distance(many.norms, one.norms);
-    v.gradients = relative_distance(many.gradients, one.gradients);
+    if (!job.steps_in_backward) v.gradients = relative_distance(many.gradients, one.gradients);
     v.parameters = relative_distance(many.parameters, one.parameters);
     v.memory_exact = many.planned == many.allocated;
   } catch (const UsageError& e) {

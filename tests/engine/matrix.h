@@ -23,6 +23,7 @@ struct MatrixCell {
   std::string relative = "";  ///< of Llama, by its model_type (gemma3 for gemma3_text); not in all_cells
   bool adapted = false;        ///< adapters (LoRA) on a frozen model; not in all_cells
   bool dropping = false;       ///< dropout of attention weights, of branches and of the embedding; not in all_cells
+  bool steps_in_backward = false;  ///< without clipping; not in all_cells
   bool operator==(const MatrixCell&) const = default;
   std::string name() const;
 };

@@ -133,6 +133,15 @@ TEST(Matrix, ASampleWithAdaptersEqualsOneRankInFloat64OrIsRefused) {
   judge_all(cells, kFloat64, 1e-10);
 }
 
+// A group's optimizer step in the middle of a list: whatever reads its weights stands before it. Every third cell is on
+// a frozen base with adapters.
+TEST(Matrix, ASampleThatStepsInsideTheBackwardPassEqualsOneRankInFloat64OrIsRefused) {
+  std::vector<MatrixCell> cells = pairwise_cells(all_cells(kRanks), seed() + 5);
+  if (std::getenv("TRIREME_SLOW") == nullptr) cells.resize(std::min<size_t>(cells.size(), 25));
+  for (size_t i = 0; i < cells.size(); ++i) cells[i].steps_in_backward = true, cells[i].adapted = i % 3 == 2;
+  judge_all(cells, kFloat64, 1e-10);
+}
+
 const std::string kSupportPage = TRIREME_SOURCE_DIR "/docs/support.md";
 
 std::string text_of(const std::string& path) {

@@ -192,6 +192,7 @@ plan::StepRequest request_of(const Job& job, int rank) {
   r.reduce_lag = job.reduce_lag;
   r.offload = job.offload;
   r.optimizer = job.optimizer;
+  r.steps_in_backward = job.steps_in_backward;
   r.pipeline = job.pipeline;
   r.guard_bytes = job.poison ? 192 : 0;
   return r;
@@ -238,7 +239,7 @@ class Assembly {
   at::Tensor all() const {
     std::vector<at::Tensor> parts;
     for (const auto& [name, tensor] : whole_) parts.push_back(tensor);
-    return at::cat(parts);
+    return parts.empty() ? at::empty({0}, at::kDouble) : at::cat(parts);
   }
   const std::map<std::string, at::Tensor>& by_name() const { return whole_; }
 
@@ -389,7 +390,7 @@ class Runner {
     const auto before = traffic_of(communicators);
     StepInputs inputs;
     inputs.seed = 7;
-    inputs.max_norm = 0.5;
+    inputs.max_norm = job_.max_norm;
     optim::LossScale scale(job_.loss_scale);
     for (int step = 1; step <= job_.steps; ++step) {
       inputs.supervised_tokens = supervised(step);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -60,6 +61,8 @@ struct Job {
   int reduce_lag = 1;
   schedule::OffloadSettings offload;
   optim::OptimizerOptions optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = 0};
+  std::optional<double> max_norm = 0.5;
+  bool steps_in_backward = false;    ///< without max_norm
   bool poison = false;
   bool ragged = false;               ///< every third token is not supervised
   model::DocumentRequest documents;  ///< of the lengths that document_starts gives
@@ -79,7 +82,7 @@ struct Outcome {
   std::vector<int> skipped;          ///< steps
   double evaluation = 0;             ///< of the same tokens on every data rank
   at::Tensor parameters;             ///< all master weights after the last step, by name, whole
-  at::Tensor gradients;              ///< of the first step, in the same order
+  at::Tensor gradients;              ///< of the first step, in the same order; empty with steps_in_backward
   std::map<std::string, at::Tensor> parameter, gradient;  ///< both by name
   std::vector<int64_t> planned, allocated;  ///< arena bytes, by rank
   std::vector<int64_t> lower_bound;

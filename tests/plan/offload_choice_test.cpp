@@ -107,6 +107,15 @@ TEST(OffloadChoice, KindsWithNothingToMoveAreTold) {
               ElementsAre("offload.optimizer has nothing to move: the optimizer keeps no moments",
                           HasSubstr("offload.master has nothing to move")));
   EXPECT_TRUE(idle_of(request, state).all);
+  // A gradient that the optimizer uses at once rests nowhere, unless it is a sum over micro-batches.
+  StepRequest early = offload_request({}, 1, Strategy::no_shard);
+  early.steps_in_backward = true;
+  const OffloadSettings sums{.gradients = Tier::cpu};
+  EXPECT_THAT(idle_of(early, sums).sentences, IsEmpty());
+  early.num_micro_batches = 1;
+  EXPECT_THAT(idle_of(early, sums).sentences,
+              ElementsAre("offload.gradients has nothing to move: ranks share all that there is, or "
+                          "optimizer.in_backward uses it at once"));
   // Most ranks of a mesh own nothing of a small model.
   EXPECT_FALSE(idle_of(offload_request({.shard = 1024}, 1024, Strategy::full_shard), {.optimizer = Tier::disk}).all);
 }

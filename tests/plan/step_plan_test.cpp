@@ -172,6 +172,30 @@ TEST(StepPlan, WholeGradientsLieOnceOnAHost) {
 }
 
 // A host has one copy of what groups share that lie on it.
+// A rank that owns less of a group has fewer copies to make, and fewer tiles to step through.
+TEST(StepPlan, RanksPlaceAlikeWhatTheyShare) {
+  using schedule::Tier;
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::zero1, Strategy::shard_grad_op, Strategy::full_shard})
+    for (const bool steps_in_backward : {false, true}) {
+      std::map<std::string, int64_t> first;
+      for (int rank = 0; rank < 3; ++rank) {
+        const Planned p = plan_of("llama-32m", {.shape = {2, 128},
+                                                .mesh = sharded(3),
+                                                .rank = rank,
+                                                .strategy = strategy,
+                                                .num_micro_batches = 2,
+                                                .steps_in_backward = steps_in_backward,
+                                                .offload = {.optimizer = Tier::disk, .master = Tier::cpu}});
+        std::map<std::string, int64_t> places;
+        for (const schedule::Value& v : p.plan.train().values)
+          if (v.memory == schedule::Memory::host_shared || v.memory == schedule::Memory::host_reduced)
+            places[v.label] = v.offset;
+        if (rank == 0) first = places;
+        EXPECT_EQ(places, first) << "rank " << rank << ", strategy " << static_cast<int>(strategy);
+      }
+    }
+}
+
 TEST(StepPlan, BytesOnAHostCountARanksPartOfASharedCopy) {
   using schedule::Memory;
   const Planned p =

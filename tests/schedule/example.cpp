@@ -82,6 +82,7 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
   d.prefetch = e.prefetch;
   d.reduce_lag = e.reduce_lag;
   d.offload = e.offload;
+  d.steps_in_backward = e.steps_in_backward;
   const bool whole = e.strategy == Example::Strategy::ddp;
   const auto group = [&](const std::string& name, int64_t numel) {
     const bool frozen = e.frozen.contains(static_cast<int>(d.groups.size()));
@@ -143,6 +144,7 @@ std::string describe(const Example& e) {
   if (e.local) text += ", local";
   if (e.recompute) text += ", recompute";
   if (e.tied_to_head >= 0) text += ", tied";
+  if (e.steps_in_backward) text += ", steps in backward";
   if (e.offload.any()) text += ", offloaded";
   if (!e.frozen.empty()) text += fmt::format(", {} groups frozen", e.frozen.size());
   return text;

@@ -33,6 +33,7 @@ struct Example {
   OffloadSettings offload = {};
   std::set<int> stays = {};         ///< groups that are not offloaded
   int64_t step_tile = 0;            ///< of each group
+  bool steps_in_backward = false;
 
   int data_ranks() const { return shards * replicas; }
   int world_size() const { return stage_ranks * data_ranks(); }

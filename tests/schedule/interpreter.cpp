@@ -322,7 +322,7 @@ class Interpreter {
     const uint64_t own = mix(made, hash_of({static_cast<int>(v.kind), v.owner, v.micro_batch, v.instance}));
     const bool onto = u.access == Access::accumulate && is_sum(v.kind);
     // A rank's own sum of all micro-batches has no order that another rank would have to keep.
-    if (onto && list(rank).values[list(rank).original(u.value)].persistent) return before + own;
+    if (onto && v.kind != ValueKind::gradient_slot) return before + own;
     return onto ? mix(before, own) : own;
   }
 

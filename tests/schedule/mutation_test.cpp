@@ -71,6 +71,27 @@ std::vector<Example> examples() {
                      .offload = everything,
                      .stays = local ? std::set<int>{2} : std::set<int>{}});
   all.push_back({.blocks = 4, .strategy = Strategy::ddp, .shards = 1, .offload = everything});
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3})
+    for (const char* pipeline : {"", "1f1b", "zb_h1"})
+      for (bool local : {false, true})
+        all.push_back({.blocks = 3,
+                       .strategy = strategy,
+                       .replicas = strategy >= Strategy::zero2 && !*pipeline ? 2 : 1,
+                       .micro_batches = local || *pipeline ? 2 : 1,
+                       .ordered = !local,
+                       .local = local,
+                       .pipeline = pipeline,
+                       .stage_ranks = *pipeline ? 2 : 1,
+                       .tied_to_head = local ? 0 : -1,
+                       .frozen = local ? std::set<int>{2} : std::set<int>{},
+                       .steps_in_backward = true});
+  for (int micro_batches : {1, 2})
+    all.push_back({.blocks = 4,
+                   .strategy = Strategy::zero3,
+                   .micro_batches = micro_batches,
+                   .offload = everything,
+                   .step_tile = 3 * 4096,
+                   .steps_in_backward = true});
   for (const PipelineSchedule& s : pipeline_schedules())
     for (int ranks : {2, 4})
       for (bool tied : {false, true})

@@ -54,6 +54,21 @@ std::vector<Example> offload_examples() {
   all.push_back({.blocks = 4, .strategy = Strategy::ddp, .shards = 1});
   all.push_back({.blocks = 4, .strategy = Strategy::ddp, .shards = 1, .ordered = false, .local = true});
   all.push_back({.blocks = 4, .strategy = Strategy::zero3, .ordered = false, .local = true});
+  all.push_back({.blocks = 4, .strategy = Strategy::zero3, .replicas = 2, .steps_in_backward = true});
+  all.push_back({.blocks = 4, .strategy = Strategy::zero2, .step_tile = 3 * 4096, .steps_in_backward = true});
+  all.push_back({.blocks = 4,
+                 .strategy = Strategy::ddp,
+                 .shards = 1,
+                 .micro_batches = 1,
+                 .mixed = false,
+                 .steps_in_backward = true});
+  all.push_back({.blocks = 4,
+                 .strategy = Strategy::ddp,
+                 .shards = 1,
+                 .ordered = false,
+                 .local = true,
+                 .tied_to_head = 0,
+                 .steps_in_backward = true});
   return all;
 }
 

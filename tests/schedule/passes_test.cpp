@@ -81,6 +81,39 @@ TEST(Passes, OnlyTheFirstReductionOfAStepStartsAGradientAfresh) {
   for (const auto& [group, times] : seen) EXPECT_EQ(times, 3) << s.group_names[group];
 }
 
+TEST(Passes, StepsInsideTheBackwardPassFollowTheLastReductionOfTheirGroup) {
+  StepDeclaration d = example_step(3, 2, true, 2);
+  d.steps_in_backward = true;
+  const Schedule s = training_schedule(d);
+  std::map<int, int> complete, squares, step;  // by group
+  int last_backward = -1, norm = -1;
+  for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
+    const Action& a = s.actions[i];
+    if (a.kind == ActionKind::reduce_gradient) complete[a.owner] = a.completes_at;
+    if (a.kind == ActionKind::sum_squares) squares[a.owner] = i;
+    if (a.kind == ActionKind::step) step[a.owner] = i;
+    if (a.kind == ActionKind::backward) last_backward = i;
+    if (a.kind == ActionKind::gather_norm) norm = i;
+  }
+  EXPECT_EQ(count(s, ActionKind::clip), 0);
+  ASSERT_EQ(step.size(), 5u);
+  for (const auto& [group, at] : step) {
+    EXPECT_EQ(complete[group], squares[group]) << s.group_names[group];
+    EXPECT_EQ(squares[group], at - 1) << s.group_names[group];
+    EXPECT_LT(at, norm);
+  }
+  for (int group : {2, 3, 4}) EXPECT_LT(step[group], last_backward);  // of the embedding
+}
+
+TEST(Passes, AGradientThatEndsWithItsStepTakesTheMemoryOfAFewGroups) {
+  Example e{.blocks = 16, .micro_batches = 1};
+  const int64_t late = make_job(e).arenas[0].of(Memory::own);
+  e.steps_in_backward = true;
+  const int64_t early = make_job(e).arenas[0].of(Memory::own);
+  const int64_t gradients = (16 * 16 + 2 * 8) * 4096 / 2 * 4;  // of this shard
+  EXPECT_GT(late - early, gradients * 3 / 4);
+}
+
 TEST(Passes, ATiedGroupIsReducedOnceAfterItsLastWriter) {
   StepDeclaration d = example_step(2, 2, true, 1);
   d.units.back().groups.push_back(0);  // the head reads the embedding's table too

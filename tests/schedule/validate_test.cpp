@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "example.h"
 
@@ -220,6 +221,63 @@ TEST(Validate, NamesAStepBeforeClip) {
   Schedule& s = p.lists[0];
   std::swap(s.actions[find_action(s, ActionKind::clip)], s.actions[find_action(s, ActionKind::step)]);
   EXPECT_THAT(validate_list(s, p.arena), Contains(AllOf(HasSubstr("Clip stands after"), HasSubstr("Step(embedding)"))));
+}
+
+TEST(Validate, StepsInsideTheBackwardPassAreRightUnderEveryStrategyAndPipeline) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3})
+    for (const char* pipeline : {"", "1f1b", "zb_h1", "zb_v"})
+      for (int micro_batches : {1, 4})
+        for (int lag : {0, 1, 3})
+          for (bool train : {true, false}) {
+            if (*pipeline && micro_batches == 1) continue;
+            const Job job = make_job({.blocks = 4,
+                                      .strategy = strategy,
+                                      .replicas = strategy >= Strategy::zero2 ? 2 : 1,
+                                      .micro_batches = micro_batches,
+                                      .pipeline = pipeline,
+                                      .stage_ranks = *pipeline ? 2 : 1,
+                                      .tied_to_head = lag == 1 ? 0 : -1,
+                                      .frozen = lag == 3 ? std::set<int>{2} : std::set<int>{},
+                                      .reduce_lag = lag,
+                                      .steps_in_backward = true},
+                                     train);
+            EXPECT_THAT(validate_ranks(rank_lists(job)), IsEmpty()) << describe(job.example);
+          }
+}
+
+TEST(Validate, NamesAStepInsideTheBackwardPassThatIsTooEarlyOrUncounted) {
+  for (Strategy strategy : {Strategy::zero2, Strategy::zero3}) {
+    Damaged right({.blocks = 3, .strategy = strategy, .steps_in_backward = true}), d = right;
+    ASSERT_THAT(d.verdict(), IsEmpty());
+    const int step = find_action(d.list, ActionKind::step, 1);  // of the last block
+    ASSERT_EQ(d.list.actions[step].owner, 3);
+    const int reduction = find_action(d.list, ActionKind::reduce_gradient, 6);
+    ASSERT_EQ(d.list.actions[reduction].owner, 3);
+    // Before the pass that reads its weights, and before the reduction that tells that no rank reads them any more.
+    int backward = reduction - 1;
+    while (d.list.actions[backward].kind != ActionKind::backward) --backward;
+    for (const int to : {backward, reduction}) {
+      d = right;
+      const Action early = d.list.actions[step];
+      erase_action(d.list, step);
+      for (Action& a : d.list.actions)
+        if (a.completes_at >= to) ++a.completes_at;
+      d.list.actions.insert(d.list.actions.begin() + to, early);
+      EXPECT_THAT(d.verdict(),
+                  Contains(AllOf(HasSubstr("ReduceGradient(block 2, mb 1) stands after"), HasSubstr("Step(block 2)"))));
+    }
+    d = right;
+    erase_action(d.list, find_action(d.list, ActionKind::sum_squares, 1));
+    EXPECT_THAT(d.verdict(), Contains(HasSubstr("SumSquares(block 2) is missing: the norm leaves its gradient out")));
+    d = right;
+    std::swap(d.list.actions[step], d.list.actions[step - 1]);
+    EXPECT_THAT(d.verdict(), Contains(AllOf(HasSubstr("SumSquares(block 2) stands after"), HasSubstr("Step(block 2)"),
+                                            HasSubstr("squares, step and norm"))));
+  }
+  // Where all Steps wait for the norm, the clip is needed.
+  Damaged late({.blocks = 3, .strategy = Strategy::zero3});
+  erase_action(late.list, find_action(late.list, ActionKind::clip));
+  EXPECT_THAT(late.verdict(), Contains(HasSubstr("Clip is missing: the gradient is never scaled")));
 }
 
 TEST(Validate, NamesAValueTakenOverThatIsNotConsumed) {

@@ -40,6 +40,22 @@ TEST(Validate, MicroBatchesMustDivideTheGlobalBatch) {
   EXPECT_THAT(verdict(settings, 1), HasSubstr(": 128 fits"));
 }
 
+TEST(Validate, StepsInsideTheBackwardPassCannotWaitForAllGradients) {
+  Settings settings;
+  settings.optimizer.in_backward = true;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("train.max_norm 1 clips gradients to that norm"));
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("set train.max_norm null, or leave optimizer.in_backward out"));
+  settings.train.max_norm.reset();
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.precision.format = model::NumberFormat::fp16_mixed;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("take precision bf16-mixed or 32-true"));
+  settings.precision.format = model::NumberFormat::fp16_true;
+  settings.optimizer.eps = 1e-4;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.precision.loss_scale = 1024;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("a step with a scaled loss is skipped"));
+}
+
 TEST(Validate, SeveralRulesBrokenAreAllNamed) {
   Settings settings;
   settings.train.min_lr = 1;

@@ -112,6 +112,18 @@ TEST_P(WrapParity, StateThatRestsElsewhere) {
   }
 }
 
+TEST_P(WrapParity, TheOptimizerInsideTheBackwardPass) {
+  job.steps_in_backward = true;
+  plain = train_plainly(job);
+  for (const comm::MeshSizes& mesh :
+       {comm::MeshSizes{.shard = 1}, comm::MeshSizes{.shard = 2}, comm::MeshSizes{.pp = 2, .shard = 1}})
+    for (const plan::Strategy strategy : {plan::Strategy::zero1, plan::Strategy::full_shard}) {
+      job.mesh = mesh;
+      job.strategy = strategy;
+      expect_plain(strategy == plan::Strategy::full_shard ? "full_shard" : "zero1");
+    }
+}
+
 TEST_P(WrapParity, LowerPrecisionOnTwoRanksGivesTheBitsOfOne) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
     job.mesh = {.shard = 1};

@@ -25,6 +25,7 @@ struct WrapJob {
   int steps = 3;
   int micro_batches = 4;   ///< of the global batch
   bool local_accumulation = false;
+  bool steps_in_backward = false;  ///< without clipping
   bool poison = true;
   int ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
 };

@@ -61,6 +61,13 @@ TEST(Wrap, RefusesAnotherPrecisionThanTheModels) {
               HasSubstr("'first' was built for Float, the step asks for Double"));
 }
 
+TEST(Trainer, RefusesToClipWhatItStepsInsideTheBackwardPass) {
+  EXPECT_THAT(message_of<UsageError>([] {
+                Trainer(build_model(two_layers(), kExample), {.steps_in_backward = true, .max_norm = 1.0});
+              }),
+              HasSubstr("updates weights before the norm of all gradients is known"));
+}
+
 TEST(Trainer, RefusesTheWrongNumberOrShapeOfMicroBatches) {
   Trainer trainer(build_model(two_layers(), kExample), {.accumulate = 2});
   EXPECT_THAT(message_of<ShapeError>([&] { trainer.backward(torch::ones({5, 3}), kExample.targets); }),

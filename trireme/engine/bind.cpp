@@ -33,12 +33,13 @@ Engine::GroupViews Engine::group_views(int group, const Schedule& s, const Actio
   const int64_t numel = plan_.layouts[group].numel();
   const auto get = [&](ValueKind kind, int64_t elements, at::ScalarType dtype) {
     int v = s.find(kind, group, -1);
-    if (v < 0) return at::Tensor();
+    if (v < 0 || (action == nullptr && !s.values[v].persistent)) return at::Tensor();
     if (action == nullptr) return view(s.values[v], {elements}, dtype);  // tiles lie side by side
     const bool tiled = s.find(kind, group, -1, 1) >= 0;
     if (tiled) v = s.find(kind, group, -1, action->part);
     for (const schedule::Use& u : action->uses)
       if (s.original(u.value) == v) v = u.value;
+    if (s.values[v].offset < 0) return at::Tensor();  // of a value whose copies alone are used
     return view(s.values[v], {tiled ? plan_.tile(group, action->part).size() : elements}, dtype);
   };
   GroupViews g;
@@ -54,7 +55,7 @@ Engine::GroupViews Engine::group_views(int group, const Schedule& s, const Actio
     const bool whole = plan_.request.whole_gradients();
     g.local_gradient = get(ValueKind::local_gradient, numel, storage.gradient);
     g.gradient = get(ValueKind::gradient, whole ? numel : held.size(), storage.gradient);
-    g.step_gradient = whole ? g.gradient.narrow(0, held.begin, held.size()) : g.gradient;
+    g.step_gradient = whole && g.gradient.defined() ? g.gradient.narrow(0, held.begin, held.size()) : g.gradient;
   }
   const at::Tensor own_weights = g.weights.defined() ? g.weights.narrow(0, held.begin, held.size()) : at::Tensor();
   if (!g.master.defined()) g.master = own_weights;  // one copy serves as both

@@ -39,7 +39,7 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
     for (int stage_rank : plan.holders(group)) members.push_back(g.stages[stage_rank]);
     c.tied[group] = make(fmt::format("tied{}", group), members, true);
   }
-  if (poison) c.debug = make("debug", g.gather);
+  if (poison) c.debug = make("debug", g.reduce);  // the ranks of g.gather are among them
   // While a rank waits in one queue, it makes progress in its others.
   std::vector<comm::CommunicatorPtr> all = {c.world, c.gather, c.reduce, c.replicas, c.loss, c.stages[0], c.stages[1]};
   all.insert(all.end(), c.inside.begin(), c.inside.end());

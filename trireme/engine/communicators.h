@@ -17,7 +17,7 @@ struct Communicators {
   comm::CommunicatorPtr stages[2];  ///< messages along the pipeline, by lane
   comm::PerUnitAxis<comm::CommunicatorPtr> inside;  ///< ranks that divide a unit
   std::map<int, comm::CommunicatorPtr> tied;  ///< by group: the pipeline stages that hold it
-  comm::CommunicatorPtr debug;  ///< the ranks of `gather`; only with EngineOptions::poison
+  comm::CommunicatorPtr debug;  ///< the ranks of `reduce`; only with EngineOptions::poison
   std::shared_ptr<comm::FlightRecorder> recorder;  ///< of all communicators; null: nothing is recorded
 };
 

@@ -228,10 +228,16 @@ StepResult Engine::train_step(const StepInputs& inputs) {
   given_up_ = false;
   loss_scale_ = inputs.loss_scale.value_or(1);
   committed_.reset();
+  // Once a group has stepped inside the backward pass, the step is not given up: it has been agreed on.
+  const bool is_agreed = plan_.request.steps_in_backward;
+  check_invariant(!is_agreed || !(inputs.max_norm || inputs.loss_scale),
+                  "what is stepped inside the backward pass is neither clipped nor scaled");
+  if (is_agreed) committed_ = true;
   if (comm_.recorder) comm_.recorder->set_step(inputs.optimizer.step);
   squares_.clear();
   squares_on_gpu_ = at::Tensor();
   run(List::train);
+  if (is_agreed) committed_.reset();  // the caller still hears of the step's end
   const double loss = mean_loss(List::train, double(inputs.supervised_tokens));
   const bool committed = commits();
   return {.loss = loss,

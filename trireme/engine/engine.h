@@ -47,10 +47,11 @@ struct StepInputs {
   LoadBatch load_batch;
   int64_t supervised_tokens = 1;  ///< of the global batch; divides the loss
   optim::OptimizerOptions optimizer;  ///< learning rate and number of this step; action Clip sets gradient_scale
-  std::optional<double> max_norm;  ///< of the gradient; absent: no clipping
+  std::optional<double> max_norm;  ///< of the gradient; absent: no clipping, as StepRequest::steps_in_backward needs
   uint64_t seed = 0;  ///< of dropout's masks and of stochastic rounding
   /// The loss is multiplied by this, a power of two, for the backward passes; the optimizer and the norm see gradients
-  /// divided by it again. Present: a step whose gradient has an element that is not finite is skipped.
+  /// divided by it again. Present: a step whose gradient has an element that is not finite is skipped. Absent with
+  /// StepRequest::steps_in_backward.
   std::optional<double> loss_scale = {};
   int64_t skipped = 0;  ///< steps before this one that were skipped; the optimizer does not count them
 
@@ -58,7 +59,8 @@ struct StepInputs {
   /// them, and their gradients and losses are 0.
   std::optional<int> used_micro_batches = {};
 
-  // For steps that may be given up before they end.
+  // For steps that may be given up before they end. With StepRequest::steps_in_backward none can: give_up is not called,
+  // and commit when the step has been taken.
   /// Called before every computation; true gives up the step on this rank alone. The rest of the list then runs without
   /// computing, but still sends messages, with meaningless contents, so that no rank waits forever.
   std::function<bool()> give_up = {};
@@ -103,7 +105,8 @@ struct GroupState {
   at::Tensor master;
   std::vector<OptimizerTensor> optimizer = {};  ///< as `storage` says
   std::vector<WholeTensor> whole = {};
-  at::Tensor gradient = {};  ///< times the loss scale; undefined if the group is frozen
+  /// Times the loss scale; undefined if the group is frozen, or with StepRequest::steps_in_backward.
+  at::Tensor gradient = {};
 };
 
 struct EngineOptions {

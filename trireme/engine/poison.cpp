@@ -27,7 +27,10 @@ bool taken_over(const Schedule& s, const Value& v) {
 // Debugging: values become NaN after their lifetime, and the guard bytes after a value must not change.
 void Engine::poison_ended(const Schedule& s, int index) {
   if (index < 0) return;
-  const bool shared_by_ranks = comm_.gather->size() > 1;
+  const auto shared_by_ranks = [&](Memory memory) {
+    return (memory == Memory::host_shared && comm_.gather->size() > 1) ||
+           (memory == Memory::host_reduced && comm_.reduce->size() > 1);
+  };
   bool waited = false;
   for (const Value& v : s.values) {
     if (v.persistent || v.held || v.last != index) continue;
@@ -39,7 +42,7 @@ void Engine::poison_ended(const Schedule& s, int index) {
       if (static_cast<unsigned char>(data[schedule::aligned(v.bytes) + i]) != kGuardPattern)
         throw InternalError(fmt::format("{} was written past its end (byte {} behind it)", v.label, i));
     if (continues) continue;
-    if (v.memory == Memory::host_shared && shared_by_ranks && !waited) {
+    if (shared_by_ranks(v.memory) && !waited) {
       comm_.debug->barrier()->wait();  // other ranks may still read the value
       waited = true;
     }

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/optim/settings.h"
 
 namespace trireme::engine {
 namespace {
@@ -22,6 +23,7 @@ plan::StepRequest request_of(const TrainerOptions& o) {
   r.accumulation = o.local_accumulation ? plan::Accumulation::local : plan::Accumulation::sharded;
   r.reduce = o.local_accumulation ? plan::Reduce::fast : plan::Reduce::ordered;
   r.optimizer = o.optimizer;
+  r.steps_in_backward = o.steps_in_backward;
   r.guard_bytes = o.poison ? 256 : 0;
   return r;
 }
@@ -29,6 +31,8 @@ plan::StepRequest request_of(const TrainerOptions& o) {
 void check(const TrainerOptions& o, const plan::StepRequest& r) {
   if (o.accumulate < 1)
     throw UsageError(fmt::format("[trainer] accumulate={} must be at least 1 micro-batch a step", o.accumulate));
+  if (const auto why = optim::check_in_backward(o.steps_in_backward, o.max_norm, o.precision.compute == at::kHalf))
+    throw UsageError(fmt::format("[trainer] {}; {}", why->headline, why->hint));
   if (o.offload.fit)
     throw UsageError("[trainer] offload.fit is chosen by trireme alone: say which kinds of values leave");
   if (r.size(comm::Axis::cp) > 1)

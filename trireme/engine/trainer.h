@@ -37,6 +37,8 @@ struct TrainerOptions {
   bool local_accumulation = false;  ///< a rank sums its micro-batches' gradients and reduces them once a step;
                                     ///< the result's bits then depend on the number of ranks
   optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step are set by step()
+  /// The optimizer inside the backward pass (optimizer.in_backward), with neither max_norm nor gradients in float16.
+  bool steps_in_backward = false;
   /// Of gradients in float16 (precision.compute); by default dynamic, as PyTorch's GradScaler.
   optim::LossScaleOptions loss_scale = {};
   std::optional<double> max_norm = {};  ///< of the gradient; absent: no clipping

@@ -46,6 +46,22 @@ std::optional<config::Refusal> check_storage(Rule rule, bool narrow) {
       "precision bf16-true and 16-true, and precision.gradients compute, take AdamW, Adam, SGD, Lion and Adagrad"};
 }
 
+std::optional<config::Refusal> check_in_backward(bool in_backward, std::optional<double> max_norm, bool scales_loss) {
+  if (!in_backward) return std::nullopt;
+  if (max_norm)
+    return config::Refusal{
+        fmt::format("optimizer.in_backward updates weights before the norm of all gradients is known, and "
+                    "train.max_norm {:g} clips gradients to that norm",
+                    *max_norm),
+        "set train.max_norm null, or leave optimizer.in_backward out"};
+  if (scales_loss)
+    return config::Refusal{
+        "optimizer.in_backward updates weights before it is known whether a later gradient overflows, and a step with a "
+        "scaled loss is skipped if one does",
+        "take precision bf16-mixed or 32-true, or leave optimizer.in_backward out"};
+  return std::nullopt;
+}
+
 bool runs_on_gpu(Rule rule) { return !is_by_tensor(rule) && rule != Rule::adagrad; }
 
 ParameterRule parse_parameter_rule(const std::string& text, std::string& problem) {
@@ -234,6 +250,12 @@ config::Section section(OptimizerSettings& s) {
                &s.base_batch_size,
                "global batch that optimizer.lr was found for; read by optimizer.lr_scaling",
                {.unit = "sequences", .at_least = 1}},
+              {"optimizer.in_backward",
+               &s.in_backward,
+               "update a group of weights inside the backward pass, as soon as its gradient is complete, with the same "
+               "bits: gradients take less memory, and offloaded moments are copied beside computation; needs "
+               "train.max_norm null, and no scaled loss",
+               {.resumed = Resumed::yes}},
           },
       .others =
           {
@@ -250,6 +272,8 @@ config::Section section(OptimizerSettings& s) {
                "Muon's iteration has 5 steps with its usual coefficients; leave it out",
                true},
               {{"param_groups", "lr_mult", "no_decay"}, "what is different for some parameters is optimizer.groups"},
+              {{"optimizer_in_bwd", "optimizer_in_backward", "apply_optimizer_in_backward"},
+               "updates inside the backward pass are optimizer.in_backward true"},
               {{"dampening"}, "SGD is built without dampening; leave it out", true},
           },
       .check = [&s](config::Problems& problems) { check(s, problems); }};

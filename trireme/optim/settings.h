@@ -70,9 +70,14 @@ struct OptimizerSettings {
   std::optional<std::vector<std::string>> groups;
   LrScaling lr_scaling = LrScaling::none;
   int64_t base_batch_size = 256;
+  bool in_backward = false;  ///< LOMO's and torchtune's way (optimizer_in_bwd): Lv et al., 2023
   bool operator==(const OptimizerSettings&) const = default;
 };
 config::Section section(OptimizerSettings& settings);
+
+/// Weights that are updated inside the backward pass (`in_backward`) cannot wait for all gradients, as clipping to
+/// `max_norm` does, and looking for overflows where the loss is scaled (`scales_loss`).
+std::optional<config::Refusal> check_in_backward(bool in_backward, std::optional<double> max_norm, bool scales_loss);
 
 /// lr times a factor that lr_scaling chooses. `linear`: global_batch_size / base_batch_size. `sqrt`: the square root of
 /// this ratio. `none`: 1.

@@ -167,6 +167,7 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   if (r.documents_of(list).any()) d.document_bytes = model::documents_of(shape).bytes();
   d.prefetch = r.prefetch;
   d.reduce_lag = r.reduce_lag;
+  d.steps_in_backward = r.steps_in_backward;
   d.stages = plan.stages;
   d.pipeline_rank = r.coordinate(Axis::pp);
   d.first_unit = plan.first_unit;

@@ -54,11 +54,15 @@ MemoryReport memory_report(const StepPlan& plan) {
       for (const auto& [share, bytes] : shares_of(plan, v)) resting[static_cast<size_t>(v.memory)][share] += bytes;
   const auto rows_of = [&](schedule::Memory memory) {
     std::vector<MemoryRow> rows;
-    const int64_t transient = plan.arena.of(memory) - plan.arena.persistent[static_cast<size_t>(memory)];
-    for (const auto& [share, bytes] : resting[static_cast<size_t>(memory)]) {
+    for (const auto& [share, bytes] : resting[static_cast<size_t>(memory)])
       rows.push_back({schedule::name_of(share.first) + share.second, bytes});
-    }
-    if (transient > 0) rows.push_back({schedule::name_of(Cause::saved), transient});
+    // Of what does not persist: sums of gradients, which are all there between two micro-batches, and activations.
+    int64_t gradients = 0, transient = plan.arena.of(memory) - plan.arena.persistent[static_cast<size_t>(memory)];
+    for (const schedule::Value& v : s.values)
+      if (v.memory == memory && !v.persistent && v.cause == Cause::gradients && v.first >= 0)
+        gradients += schedule::aligned(v.bytes);
+    if (gradients > 0) rows.push_back({schedule::name_of(Cause::gradients), gradients});
+    if (transient -= gradients; transient > 0) rows.push_back({schedule::name_of(Cause::saved), transient});
     return rows;
   };
   report.host = rows_of(schedule::Memory::host);
@@ -258,6 +262,8 @@ std::string render_states(const StepPlan& plan) {
   if (in_blocks > 0)
     out += fmt::format("  {:.2f} M more are frozen in {}: {:.3f} bits each.\n", in_blocks / 1e6,
                        base::traits_of(plan.model->config.quantized).name, 8 * block_bytes / in_blocks);
+  if (plan.request.steps_in_backward)
+    out += "  optimizer.in_backward: a group's gradient ends with its step. Above are those of the peak.\n";
   if (plan.request.accumulation == Accumulation::sharded)
     out += "  Over shm the ranks of one host share a copy of whole gradients.\n";
   return out;

@@ -31,7 +31,8 @@ constexpr std::array<Kind, 5> kKinds = {{
     {&OffloadSettings::optimizer, "moments", "offload.optimizer", "the optimizer keeps no moments"},
     {&OffloadSettings::master, "masters", "offload.master",
      "units compute with the very weights that the optimizer updates"},
-    {&OffloadSettings::gradients, "gradients", "offload.gradients", kShared},
+    {&OffloadSettings::gradients, "gradients", "offload.gradients",
+     "ranks share all that there is, or optimizer.in_backward uses it at once"},
     {&OffloadSettings::activations, "activations", "offload.activations",
      "backward passes follow before copies could leave"},
     {&OffloadSettings::parameters, "parameters", "offload.parameters", kShared},
@@ -74,15 +75,16 @@ Tier OffloadSettings::* kind_of(const StepPlan& plan, const schedule::Value& v) 
   }
 }
 
-// The kinds of which something rests in a tier, on any stage. Of groups that have less to divide than there are ranks,
+// The kinds of which something moves to or from a tier, on any stage. Of groups that have less to divide than there are ranks,
 // the last shard owns a part.
 std::vector<bool> moving_kinds(const model::Model& model, StepPlan plan) {
   std::vector<bool> moving(kKinds.size());
   plan.request.rank = plan.request.mesh.group(plan.request.rank, {Axis::shard, Axis::cp}).back();
   plan.groups = rank_groups(plan.request);
   for (const schedule::Schedule& list : stage_lists(model, plan, schedule::List::train))
-    for (const schedule::Value& v : list.values) {
-      if (!schedule::is_tier(v.memory) || v.bytes == 0) continue;
+    for (const schedule::Action& a : list.actions) {
+      if (!schedule::is_transfer(a.kind)) continue;
+      const schedule::Value& v = list.values[static_cast<size_t>(a.owner)];
       const auto kind = std::ranges::find(kKinds, kind_of(plan, v), &Kind::tier);
       if (kind != kKinds.end()) moving[static_cast<size_t>(kind - kKinds.begin())] = true;
     }

@@ -31,6 +31,7 @@ struct StepRequest {
   schedule::RecomputeSettings recompute = {};
   schedule::Prefetch prefetch = {};
   int reduce_lag = 1;
+  bool steps_in_backward = false;          ///< StepDeclaration::steps_in_backward
   schedule::PipelineSettings pipeline = {};
   schedule::OffloadSettings offload = {};
   bool save_copy = false;                  ///< plan memory for a copy of the state that this rank saves

@@ -39,11 +39,12 @@ void insert_messages(DraftList& list, const StepDeclaration& step, const Pipelin
 void insert_unshards(DraftList& list, const StepDeclaration& step);
 /// Adds reductions of gradients after their last writer.
 void insert_reductions(DraftList& list, const StepDeclaration& step);
-/// True if the sum of a group's gradients rests in a tier.
-bool gradient_leaves(const StepDeclaration& step, int group);
-/// Adds SumSquares for such groups, as early as possible: their gradients are gone when the norm is gathered.
-void insert_squares(DraftList& list, const StepDeclaration& step);
-/// Appends losses, norm, clip and optimizer.
+/// Makes a group's Steps, one for each tile.
+std::vector<Draft> steps_of(DraftList& list, const StepDeclaration& step, int group);
+/// Adds SumSquares for groups whose gradients are gone when the norm is gathered, as early as possible: those whose sum
+/// rests in a tier. With StepDeclaration::steps_in_backward these are all groups, and their Steps follow at once.
+void insert_early_steps(DraftList& list, const StepDeclaration& step);
+/// Appends losses, norm, clip and optimizer; not clip and optimizer with StepDeclaration::steps_in_backward.
 void append_tail(DraftList& list, const StepDeclaration& step, bool train);
 /// Adds what each action reads and writes, and returns the finished list. `has_loss`: ListTraits.
 Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool has_loss = true);

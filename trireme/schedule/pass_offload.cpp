@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/base/error.h"
 #include "trireme/schedule/draft.h"
 #include "trireme/schedule/placement.h"
 
@@ -207,39 +206,6 @@ Memory memory_of(Tier tier) {
 
 void move_values(Schedule& schedule, const OffloadSettings& offload) {
   if (offload.any()) Mover(schedule, offload).run();
-}
-
-bool gradient_leaves(const StepDeclaration& step, int group) {
-  const GroupDeclaration& g = step.groups[group];
-  const Sharding& s = step.sharding;
-  const bool of_this_rank = !s.whole_gradients || !s.several_ranks || (!s.local && g.tied_over_stages);
-  return step.offload.gradients != Tier::none && g.trained && g.leaves && g.owned > 0 && of_this_rank;
-}
-
-void insert_squares(DraftList& list, const StepDeclaration& step) {
-  for (int g : trained_groups(step, local_groups(step))) {
-    if (!gradient_leaves(step, g)) continue;
-    // Behind the last action that makes the gradient.
-    std::vector<int> makers;
-    for (int i = 0; i < std::ssize(list.drafts); ++i) {
-      const Draft& d = list.drafts[i];
-      const bool makes = d.kind == ActionKind::reduce_gradient || d.kind == ActionKind::all_reduce_gradient ||
-                         d.kind == ActionKind::gather_replicas || d.kind == ActionKind::reduce_replicas ||
-                         d.kind == ActionKind::reduce_tied;
-      if (makes && d.owner == g) makers.push_back(i);
-    }
-    check_invariant(!makers.empty(), "each gradient is reduced");
-    const auto end_of = [&](const Draft& d) {
-      if (d.completes_before == -1) return list.drafts.begin();
-      const int until = d.completes_before == kTail ? list.tail_id : d.completes_before;
-      return std::ranges::find(list.drafts, until, &Draft::id);
-    };
-    const auto at = std::max(list.drafts.begin() + makers.back() + 1, end_of(list.drafts[makers.back()]));
-    Draft squares = list.make(ActionKind::sum_squares, g, -1);
-    for (int i : makers)
-      if (end_of(list.drafts[i]) >= at) list.drafts[i].completes_before = squares.id;
-    list.drafts.insert(at, std::move(squares));
-  }
 }
 
 }  // namespace trireme::schedule

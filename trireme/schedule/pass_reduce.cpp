@@ -85,12 +85,10 @@ void append_tail(DraftList& list, const StepDeclaration& step, bool train) {
   add(ActionKind::gather_norm, -1);
   // Exchanges over replicas go on until the first tied sum, or the norm, reads their results.
   for (size_t i = first; i < end; ++i) list.drafts[i].completes_before = list.drafts[end].id;
+  if (step.steps_in_backward) return;  // insert_early_steps()
   add(ActionKind::clip, -1);
   for (int g : groups)
-    for (int tile = 0; tile < step.groups[g].step_tiles(); ++tile) {
-      add(ActionKind::step, g);
-      list.drafts.back().part = tile;
-    }
+    for (Draft& d : steps_of(list, step, g)) list.drafts.push_back(std::move(d));
 }
 
 }  // namespace trireme::schedule

@@ -65,7 +65,7 @@ Schedule make_list(List which, const StepDeclaration& step, const PipelineTiming
   insert_unshards(list, step);
   if (train) insert_reductions(list, step);
   if (has_loss) append_tail(list, step, train);
-  if (train) insert_squares(list, step);
+  if (train) insert_early_steps(list, step);
   schedule = attach_values(list, step, has_loss);
   schedule.name = name;
   return schedule;

@@ -106,6 +106,7 @@ struct StepDeclaration {
   int64_t document_bytes = 0;  ///< of one micro-batch, on every stage; 0: units do not know documents
   Prefetch prefetch;
   int reduce_lag = 1;  ///< compute actions that a gradient's reduction may overlap
+  bool steps_in_backward = false;  ///< a group's Step follows as soon as its gradient is complete; nothing is clipped
   int64_t norm_blocks = 0;  ///< number of partial sums of squares of this rank's largest group
   int64_t norm_ranks = 1;  ///< number of ranks whose sums make the norm
   int64_t all_losses = 0;  ///< number of loss sums of all ranks, with their units' measures

@@ -27,7 +27,7 @@ namespace trireme::schedule {
 /// - no two values alive together share bytes, unless one consumes the other; each value lies in its region;
 /// - each group's gradient is reduced once per micro-batch (local accumulation: once a step), in the order of the
 ///   micro-batches; the first reduction writes it, the others add. After that come replicas, tied stages, norm, clip
-///   and step, in this order.
+///   and step, in this order; in a list without a clip squares, step and norm.
 /// Returns one sentence for each broken rule; none if the list is right.
 /// Cost      O(uses x values alive at once)
 std::vector<std::string> validate_list(const Schedule& schedule, const Arena& arena);

@@ -1,5 +1,5 @@
 // From a micro-batch's gradient to the optimizer: slots are reduced once, after their last writer; norm, clip and step
-// come after all sums.
+// come after all sums. Or nothing is clipped, and a group's step comes after its own sums and squares.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,19 @@
 namespace trireme::schedule::rules {
 namespace {
 
-// The order of what happens to a group's gradient.
-enum Rank { kReduced, kReplicas, kTied, kSquares, kNorm, kClip, kStep };
+// Whether a list has no clip, and Steps that do not wait for the norm.
+bool steps_early(const Schedule& s) {
+  bool norm = false, early = false;
+  for (const Action& a : s.actions) {
+    if (a.kind == ActionKind::clip) return false;
+    norm |= a.kind == ActionKind::gather_norm;
+    early |= a.kind == ActionKind::step && !norm;
+  }
+  return early;
+}
+
+// The order of what happens to a group's gradient; kEarlyStep: in lists without a clip.
+enum Rank { kReduced, kReplicas, kTied, kSquares, kEarlyStep, kNorm, kClip, kStep };
 
 int rank_of(ActionKind kind) {
   using K = ActionKind;
@@ -32,7 +43,7 @@ int rank_of(ActionKind kind) {
 
 class Tail {
  public:
-  Tail(const Schedule& s, Findings& f) : s_(s), f_(f), groups_(groups_of(s)) {}
+  Tail(const Schedule& s, Findings& f) : s_(s), f_(f), groups_(groups_of(s)), early_(steps_early(s)) {}
 
   void check() {
     std::map<std::pair<int, int>, int> seen;  // (rank, group) -> action; group -1 for those of the step
@@ -42,8 +53,8 @@ class Tail {
       const Action& a = s_.actions[i];
       if (a.kind == ActionKind::gather_loss) once(std::exchange(loss, i), i);
       if (is_computation(a.kind) && adds_loss(a)) last_loss = i;
-      const int rank = rank_of(a.kind);
-      if (rank == kStep)
+      const int rank = a.kind == ActionKind::step ? step_rank() : rank_of(a.kind);
+      if (a.kind == ActionKind::step)
         once(tile_seen(a), i);
       else if (rank > kReduced)
         once(find(seen, {rank, a.owner}), i);
@@ -59,6 +70,7 @@ class Tail {
     const auto it = seen.find(key);
     return it == seen.end() ? -1 : it->second;
   }
+  int step_rank() const { return early_ ? kEarlyStep : kStep; }
   // The Step that has updated this one's tile, if there is one.
   int tile_seen(const Action& a) {
     int before = -1;
@@ -92,15 +104,14 @@ class Tail {
     for (const auto& [key, at] : seen) {
       const bool same = key.second == -1 || group == -1 || key.second == group;
       if (key.first > rank && same)
-        f_.at(i, fmt::format(
-                     "stands after {}; gradients go through sums, replicas, tied stages, squares, norm, clip and step",
-                     f_.name(at)));
+        f_.at(i, fmt::format("stands after {}; gradients go through sums, replicas, tied stages, squares, {}",
+                             f_.name(at), early_ ? "step and norm" : "norm, clip and step"));
     }
   }
 
   void everything_there(const std::map<std::pair<int, int>, int>& seen, const std::map<ActionKind, bool>& kinds) {
     if (find(seen, {kNorm, -1}) < 0) absent(ActionKind::gather_norm, -1, "the gradient's norm is never known");
-    if (find(seen, {kClip, -1}) < 0) absent(ActionKind::clip, -1, "the gradient is never scaled");
+    if (!early_ && find(seen, {kClip, -1}) < 0) absent(ActionKind::clip, -1, "the gradient is never scaled");
     for (size_t v = 0; v < s_.values.size(); ++v) {
       const Value& state = s_.values[v];
       const bool of_the_optimizer = state.kind == kOptimizerState[0] || state.kind == kOptimizerState[1] ||
@@ -113,9 +124,9 @@ class Tail {
     }
     for (int g : groups_) {
       if (const int v = s_.find(ValueKind::gradient, g, -1);
-          is_tier(s_.values[v].memory) && find(seen, {kSquares, g}) < 0)
+          (early_ || is_tier(s_.values[v].memory)) && find(seen, {kSquares, g}) < 0)
         absent(ActionKind::sum_squares, g, "the norm leaves its gradient out");
-      if (find(seen, {kStep, g}) < 0) absent(ActionKind::step, g, "its weights are never updated");
+      if (find(seen, {step_rank(), g}) < 0) absent(ActionKind::step, g, "its weights are never updated");
       for (ActionKind kind : {ActionKind::gather_replicas, ActionKind::reduce_replicas})
         if (kinds.count(kind) && find(seen, {kReplicas, g}) < 0)
           absent(kind, g, "its replicas would differ from now on");
@@ -125,6 +136,7 @@ class Tail {
   const Schedule& s_;
   Findings& f_;
   std::set<int> groups_;
+  bool early_;
   std::map<int, int> updated_;  // value of the optimizer -> the Step that updates it
   std::map<std::pair<int, int>, int> tiles_;  // group, tile -> its Step
 };

@@ -168,7 +168,7 @@ constexpr Row kRows[] = {
   {bit(K::gather_norm),  VK::norm_partials,     P::step,  kWrite},
   {bit(K::gather_norm),  VK::norm_all,          P::step,  kWrite},
   {bit(K::clip),         VK::norm_all,          P::step,  kRead},
-  {bit(K::step),         VK::gradient,          P::group, kRead},
+  {bit(K::step),         VK::gradient,          P::group, kRead | kConsume},
   {bit(K::step),         VK::master,            P::group, kAdd},
   {bit(K::step),         kOptimizerState[0],    P::group, kAdd},
   {bit(K::step),         kOptimizerState[1],    P::group, kAdd},

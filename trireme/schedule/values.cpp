@@ -56,6 +56,17 @@ class Values {
 
   void declare_persistent();
 
+  /// What the optimizer reads. If it follows at once, the value lives from the first reduction to the Step.
+  int gradient(int group) {
+    if (const int found = find(ValueKind::gradient, group); found >= 0) return found;
+    const GroupDeclaration& g = step_.groups[group];
+    const bool whole = step_.sharding.whole_gradients;
+    const int value = persistent(ValueKind::gradient, group, fmt::format("gradient({})", g.name),
+                                 (whole ? g.numel : g.owned) * g.gradient_bytes, Cause::gradients,
+                                 whole ? whole_gradient_memory(g) : Memory::own);
+    s_.values[value].persistent = !step_.steps_in_backward;
+    return value;
+  }
   int batch(ValueKind kind, int mb) {
     const char* name = kind == ValueKind::tokens ? "tokens" : kind == ValueKind::targets ? "targets" : "documents";
     const int64_t bytes = kind == ValueKind::tokens    ? step_.input_bytes
@@ -178,10 +189,7 @@ void Values::declare_persistent() {
     if (group.trained && s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients,
                  whole_gradient_memory(group));
-    if (group.trained)
-      persistent(ValueKind::gradient, g, label("gradient"),
-                 s.whole_gradients ? whole : group.owned * group.gradient_bytes, Cause::gradients,
-                 s.whole_gradients ? whole_gradient_memory(group) : Memory::own);
+    if (group.trained && !step_.steps_in_backward) gradient(g);
     if (group.mixed() && s.gather == Gather::each_use)
       persistent(ValueKind::compute_shard, g, label("weights"), group.owned * group.compute_bytes, Cause::weights);
   }
@@ -206,7 +214,7 @@ class Attacher {
   }
 
   void attach(Action& a, const Draft& d) {
-    const int gradient = values_.find(ValueKind::gradient, d.owner);  // of actions on a group
+    const auto gradient = [&] { return values_.gradient(d.owner); };  // of actions on a group
     switch (d.kind) {
       case ActionKind::load_batch:
         if (reads_batch()) {
@@ -240,8 +248,8 @@ class Attacher {
       case ActionKind::gather_replicas:
       case ActionKind::reduce_replicas:
       case ActionKind::reduce_tied:
-        a.bytes = values_[gradient].bytes;
-        use(a, gradient, Access::accumulate);
+        a.bytes = values_[gradient()].bytes;
+        use(a, gradient(), Access::accumulate);
         break;
       case ActionKind::gather_loss:
         use(a, values_.find(ValueKind::loss, -1), Access::read);
@@ -249,12 +257,13 @@ class Attacher {
         a.bytes = 8 * step_.all_losses;
         break;
       case ActionKind::sum_squares:
-        use(a, gradient, Access::read);
+        use(a, gradient(), Access::read);
         use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
         break;
       case ActionKind::gather_norm:
         for (int g : trained_groups(step_, local_groups(step_)))
-          if (const int v = values_.find(ValueKind::gradient, g); !is_tier(values_[v].memory)) use(a, v, Access::read);
+          if (!step_.steps_in_backward && !is_tier(values_[values_.gradient(g)].memory))
+            use(a, values_.gradient(g), Access::read);
         use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
         use(a, values_.find(ValueKind::norm_all, -1), Access::write);
         a.bytes = kNormSumBytes * step_.norm_ranks;
@@ -265,7 +274,7 @@ class Attacher {
       case ActionKind::step:
         for (ValueKind kind : {ValueKind::master, kOptimizerState[0], kOptimizerState[1], ValueKind::compensation})
           if (const int v = values_.find_tile(kind, d.owner, d.part); v >= 0) use(a, v, Access::accumulate);
-        use(a, gradient, Access::read);
+        use(a, gradient(), ends_gradient(d) ? Access::consume : Access::read);
         // Weights of another dtype than the master's are written anew; of weights that ranks share, this rank's part.
         for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})
           if (const int v = values_.find(kind, d.owner); v >= 0) {
@@ -283,6 +292,9 @@ class Attacher {
 
  private:
   static void use(Action& a, int value, Access access) { a.uses.push_back({value, access}); }
+  bool ends_gradient(const Draft& d) const {
+    return step_.steps_in_backward && d.part + 1 == step_.groups[d.owner].step_tiles();
+  }
   int last_unit() const { return static_cast<int>(step_.units.size()) - 1; }
   bool reads_batch() const {
     if (is_local(step_, 0)) return true;
@@ -291,8 +303,8 @@ class Attacher {
     return false;
   }
   // Where a rank sums the gradients of its own micro-batches: where the optimizer reads them, if that is whole anyway.
-  int own_sum(int group) const {
-    return values_.find(step_.sharding.whole_gradients ? ValueKind::gradient : ValueKind::local_gradient, group);
+  int own_sum(int group) {
+    return step_.sharding.whole_gradients ? values_.gradient(group) : values_.find(ValueKind::local_gradient, group);
   }
 
   void attach_unshard(Action& a, const Draft& d) {
@@ -307,7 +319,7 @@ class Attacher {
   }
 
   void attach_reduction(Action& a, const Draft& d) {
-    const int result = values_.find(ValueKind::gradient, d.owner);
+    const int result = values_.gradient(d.owner);
     const int source = step_.sharding.local ? own_sum(d.owner) : values_.slot(d.owner, d.micro_batch);
     a.bytes = values_[source].bytes;
     if (source == result) return use(a, result, Access::accumulate);

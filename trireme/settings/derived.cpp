@@ -16,6 +16,12 @@ model::NumberFormat number_format(const Settings& settings) {
   return number_format(settings.precision.format);
 }
 
+bool scales_loss(const Settings& settings) {
+  const model::NumberFormat format = number_format(settings);
+  return format == model::NumberFormat::fp16_mixed ||
+         (format == model::NumberFormat::fp16_true && settings.precision.loss_scale.has_value());
+}
+
 double scaled_lr(const Settings& settings) {
   return optim::scaled_lr(settings.optimizer, settings.train.global_batch_size);
 }

@@ -14,6 +14,9 @@ model::NumberFormat number_format(model::NumberFormat precision, bool has_bf16 =
 /// The precision of a run.
 model::NumberFormat number_format(const Settings& settings);
 
+/// Whether a run scales its loss, and skips steps whose gradients overflow.
+bool scales_loss(const Settings& settings);
+
 /// The highest learning rate: optimizer.lr x (train.global_batch_size / optimizer.base_batch_size).
 /// optimizer.lr_scaling says whether the ratio counts as it is (Goyal et al. 2017), as its square root (Krizhevsky
 /// 2014), or not at all.

@@ -194,6 +194,8 @@ void validate(const Settings& settings, int64_t world_size) {
   problems.add_if(optim::check_storage(
       settings.optimizer.name,
       model::has_narrow_weights(format) || model::has_narrow_gradients(settings.precision, format)));
+  problems.add_if(
+      optim::check_in_backward(settings.optimizer.in_backward, settings.train.max_norm, scales_loss(settings)));
   check_half_moments(settings, problems);
   check_training(settings, problems);
   problems.throw_if_any();

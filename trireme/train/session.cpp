@@ -81,9 +81,7 @@ std::unique_ptr<Session> make_session(const Settings& settings, const launch::Ra
   if (settings.accelerator == engine::Accelerator::cuda) s->device = engine::take_gpu(environment.local_rank);
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   s->precision = resolve_precision(settings);
-  if (number_format(settings) == model::NumberFormat::fp16_mixed ||
-      (s->precision.compute == at::kHalf && settings.precision.loss_scale))
-    s->loss_scale.emplace(optim::loss_scale_options(settings.precision));
+  if (scales_loss(settings)) s->loss_scale.emplace(optim::loss_scale_options(settings.precision));
   const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request = step_request(settings, config, environment.global_rank, environment.world_size);
   s->model = build_run_model(settings, config, request);

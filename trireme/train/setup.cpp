@@ -99,6 +99,7 @@ plan::StepRequest request_without_offload(const Settings& settings, const model:
   r.reduce_lag = static_cast<int>(settings.schedule.reduce_lag);
   r.pipeline = settings.pipeline;
   r.optimizer = optim::options_of(settings.optimizer);
+  r.steps_in_backward = settings.optimizer.in_backward;
   // What a GPU holds is copied to the host to be saved, outside the plan.
   r.save_copy = settings.save.mode == checkpoint::SaveMode::async && settings.accelerator == engine::Accelerator::cpu;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
