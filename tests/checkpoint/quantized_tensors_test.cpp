@@ -1,4 +1,4 @@
-// Matrices in 4 bits in a folder: read as their values; broken statistics are refused in one sentence.
+// Matrices in few bits in a folder: read as their values; broken statistics are refused in one sentence.
 #include "trireme/checkpoint/quantized_tensors.h"
 
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 #include "fixtures.h"
 #include "trireme/checkpoint/bitsandbytes.h"
 #include "trireme/ops/blocks/codes.h"
+#include "trireme/ops/blocks/gguf.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -76,7 +77,7 @@ std::string refusal(const Contents& contents) try {
 
 TEST(QuantizedTensors, AreReadAsTheirValuesInAnyPieces) {
   for (const base::BlockFormatTraits& row : base::kBlockFormats) {
-    if (!row.blocks()) continue;
+    if (row.method != "bitsandbytes") continue;
     const ops::Quantized q = quantized(row.format);
     std::vector<float> wanted(kElements), values(kElements);
     ops::dequantize(q, 0, kElements, wanted.data());
@@ -94,6 +95,65 @@ TEST(QuantizedTensors, AreReadAsTheirValuesInAnyPieces) {
     }
     EXPECT_EQ(c.quantized->whole("m")->codes, q.codes);
   }
+}
+
+/// A folder with one matrix [70, 64] of random blocks of GGUF, and a vector beside it.
+void write_gguf_folder(const ScratchFolder& folder, const std::string& bytes, int64_t row_bytes,
+                       const std::string& quant_type) {
+  const std::string header = write_header({{"m", {kRows, row_bytes}, Dtype::u8}, {"v", {3}, Dtype::u8}}, {});
+  std::ofstream(folder / "model.safetensors", std::ios::binary) << header << bytes << "abc";
+  std::ofstream(folder / "config.json")
+      << R"({"quantization_config": {"quant_method": "gguf", "quant_type": ")" << quant_type << "\"}}";
+}
+
+std::string random_gguf_blocks(int64_t blocks, int64_t block_bytes) {
+  std::string bytes(static_cast<size_t>(blocks * block_bytes), '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i % 251);
+  for (size_t i = 1; i < bytes.size(); i += static_cast<size_t>(block_bytes)) bytes[i] &= 0x3B;  // finite scales
+  return bytes;
+}
+
+TEST(QuantizedTensors, OfGgufAreReadAsTheirValuesAndTakenBitForBit) {
+  for (const base::BlockFormat format : {base::BlockFormat::q8_0, base::BlockFormat::q4_0}) {
+    const int64_t block_bytes = ops::gguf_block_bytes(format), elements = kRows * 64;
+    const std::string bytes = random_gguf_blocks(kRows * 2, block_bytes);
+    const ScratchFolder folder;
+    write_gguf_folder(folder, bytes, 2 * block_bytes, std::string(base::traits_of(format).name));
+    const Checkpoint c = with_stored_blocks(open_checkpoint(folder.path()));
+    EXPECT_EQ(c.tensor("m").shape, (std::vector<int64_t>{kRows, 64}));
+    EXPECT_EQ(c.tensor("v").dtype, Dtype::u8);
+    ASSERT_TRUE(c.quantized != nullptr && c.quantized->has("m") && !c.quantized->has("v") && c.quantized->is_stored());
+    const std::shared_ptr<const ops::Quantized> whole = c.quantized->whole("m");
+    std::string kept(bytes.size(), '\0');
+    ops::write_gguf_blocks(*whole, 0, kRows * 2, reinterpret_cast<std::byte*>(kept.data()));
+    EXPECT_EQ(kept, bytes);
+    std::vector<float> wanted(static_cast<size_t>(elements)), values(wanted.size());
+    ops::dequantize(*whole, 0, elements, wanted.data());
+    for (const int64_t step : {elements, int64_t{129}, int64_t{1}}) {
+      std::ranges::fill(values, 0.0f);
+      for (int64_t at = 0; at < elements; at += step)
+        read_piece(c, {"m", at, std::min(elements, at + step), values.data() + at, Dtype::f32});
+      EXPECT_EQ(values, wanted) << "in pieces of " << step;
+    }
+  }
+}
+
+TEST(QuantizedTensors, OfGgufAreRefusedWhereTheyAreNoWholeBlocks) {
+  const auto said = [](const std::string& bytes, int64_t row_bytes) -> std::string {
+    const ScratchFolder folder;
+    write_gguf_folder(folder, bytes, row_bytes, "q8_0");
+    try {
+      with_stored_blocks(open_checkpoint(folder.path())).quantized->whole("m");
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  std::string bytes = random_gguf_blocks(kRows, 34);
+  EXPECT_EQ(said(bytes, 34), "");
+  EXPECT_THAT(said(std::string(kRows * 35, 'x'), 35), testing::HasSubstr("'m' in q8_0 has rows of 35 bytes"));
+  bytes[35] = 0x7C;
+  EXPECT_THAT(said(bytes, 34), testing::HasSubstr("'m' in q8_0 is damaged: a scale is infinite"));
 }
 
 TEST(QuantizedTensors, AreRefusedWhereTheirStatisticsAreBroken) {

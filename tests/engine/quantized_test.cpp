@@ -1,4 +1,4 @@
-// Adapters on matrices in 4 bits: the losses and gradients are those of the values that the codes stand for, and the
+// Adapters on matrices in few bits: the losses and gradients are those of the values that the codes stand for, and the
 // same on every mesh.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -18,6 +18,7 @@ using plan::Strategy;
 model::ModelConfig quantized_model(const std::string& family, BlockFormat format) {
   model::ModelConfig config = small_model(family);
   config.quantized = format;
+  if (base::traits_of(format).in_rows()) config.hidden_size = 64, config.intermediate_size = 128;
   return config;
 }
 
@@ -70,7 +71,8 @@ struct QuantizedCase {
 };
 const QuantizedCase kCases[] = {{"llama", BlockFormat::nf4_nested}, {"llama", BlockFormat::fp4},
                                 {"qwen3", BlockFormat::nf4},        {"phi3", BlockFormat::nf4_nested},
-                                {"gpt_neox", BlockFormat::nf4},     {"granite", BlockFormat::fp4_nested}};
+                                {"gpt_neox", BlockFormat::nf4},     {"granite", BlockFormat::fp4_nested},
+                                {"llama", BlockFormat::q8_0},       {"qwen3", BlockFormat::q4_0}};
 
 class InFourBits : public testing::TestWithParam<int> {
  protected:
@@ -183,6 +185,16 @@ TEST(InFourBits, RefusesWhatItCannotDo) {
   job.model.intermediate_size = 82;
   job.mesh = {.shard = 1, .tp = 2};
   EXPECT_NE(refusal(job).find("inside a byte"), std::string::npos) << refusal(job);
+  job = quantized_job("llama", BlockFormat::q8_0, kFloat32);
+  job.model.intermediate_size = 80;
+  EXPECT_EQ(refusal(job),
+            "quantize q8_0: model.layers.0.mlp.down_proj.weight has rows of 80 elements, and a block holds 32 of one "
+            "row; take a format of bitsandbytes such as bnb.nf4, or leave quantize out");
+  job.model.intermediate_size = 96;
+  job.mesh = {.shard = 1, .tp = 2};
+  EXPECT_EQ(refusal(job),
+            "quantize q8_0: model.layers.0.mlp.down_proj.weight would be cut before its column 48, inside a block, "
+            "which holds 32 elements; use a mesh.tp that leaves each rank a multiple of 32 columns");
   job = Job{.model = quantized_model("gpt2", BlockFormat::nf4), .precision = kFloat32};
   EXPECT_NE(refusal(job).find("leave quantize out"), std::string::npos) << refusal(job);
 }

@@ -114,12 +114,12 @@ def judge_model(trireme, name, folder):
 
 
 def judge_blocks(trireme, folder):
-    """Bytes of F16, BF16 and Q8_0 are gguf.quantize's, values read are gguf.dequantize's."""
+    """Bytes of F16, BF16, Q8_0 and Q4_0 are gguf.quantize's, values read are gguf.dequantize's."""
     gguf_models.make_model("qwen2", folder / "hf")
     original = safetensors.torch.load_file(folder / "hf" / "model.safetensors")
     source = convert(trireme, folder / "hf", folder / "f32.gguf")
     plain = {t.name: t.data for t in gguf.GGUFReader(source).tensors}
-    for dtype, kind in (("float16", "F16"), ("bfloat16", "BF16"), ("q8_0", "Q8_0")):
+    for dtype, kind in (("float16", "F16"), ("bfloat16", "BF16"), ("q8_0", "Q8_0"), ("q4_0", "Q4_0")):
         file = convert(trireme, folder / "hf", folder / f"{dtype}.gguf", "--dtype", dtype)
         reader, number = gguf.GGUFReader(file), gguf.GGMLQuantizationType[kind]
         stored = {t.name: t for t in reader.tensors}
@@ -134,7 +134,7 @@ def judge_blocks(trireme, folder):
         name, key = "blk.1.ffn_up.weight", "model.layers.1.mlp.up_proj.weight"
         values = gguf.quants.dequantize(stored[name].data, number)
         assert numpy.array_equal(returned[key].numpy().view(numpy.uint32), values.view(numpy.uint32)), dtype
-    print("F16, BF16 and Q8_0 written and read as gguf.quants does")
+    print("F16, BF16, Q8_0 and Q4_0 written and read as gguf.quants does")
 
 
 BLOCKS = {"Q4_K": (144, (0, 2)), "Q5_K": (176, (0, 2)), "Q6_K": (210, (208,))}  # bytes of a block; where its float16s are
@@ -153,7 +153,14 @@ def quantised(rng, shape, kind):
     return blocks.reshape(shape[0], -1)
 
 
-def write_quantised(path, types):
+def random_blocks(rng, shape, kind):
+    """Of 32 values: random bits with finite scales, which no quantizer makes."""
+    blocks = rng.integers(0, 256, (shape[0], shape[1] // 32, {"Q8_0": 34, "Q4_0": 18}[kind.name]), dtype=numpy.uint8)
+    blocks[..., 1] &= 0xBF
+    return blocks.reshape(shape[0], -1)
+
+
+def write_quantised(path, types, make=quantised):
     """A GGUF of gguf's own writer: one llama block with matrices of the given types."""
     rng = numpy.random.default_rng(3)
     writer = gguf.GGUFWriter(path, "llama")
@@ -165,7 +172,7 @@ def write_quantised(path, types):
               "blk.0.attn_output": (256, 256), "blk.0.ffn_gate": (512, 256), "blk.0.ffn_up": (512, 256), "blk.0.ffn_down": (256, 512)}
     for i, (name, shape) in enumerate(shapes.items()):
         kind = gguf.GGMLQuantizationType[types[i % len(types)]]
-        writer.add_tensor(name + ".weight", quantised(rng, shape, kind), raw_dtype=kind)
+        writer.add_tensor(name + ".weight", make(rng, shape, kind), raw_dtype=kind)
     for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
         writer.add_tensor(name + ".weight", rng.standard_normal(256, dtype=numpy.float32))
     writer.write_header_to_file()
@@ -205,6 +212,69 @@ def judge_reading(trireme, folder):
     print(f"{checked} tensors of {', '.join(kinds)} read as gguf.dequantize does; Q2_K is refused by name")
 
 
+def halves_from_pairs(rows, heads):
+    """The rows of a llama's query or key, from the order in GGUF to that of Hugging Face."""
+    return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def judge_folders(trireme, folder):
+    """Folders with matrices in blocks: those of a GGUF file bit for bit, others as gguf.quantize makes them."""
+    names = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+             "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    heads = {"attn_q": 4, "attn_k": 2}
+    for kind in ("Q8_0", "Q4_0"):
+        number = gguf.GGMLQuantizationType[kind]
+        path = folder / f"{kind}.gguf"
+        write_quantised(path, [kind], random_blocks)
+        told = subprocess.run([trireme, "convert", str(path), str(folder / kind), "--dtype", kind.lower()], capture_output=True, text=True)
+        assert told.returncode == 0 and "the blocks of 7 matrices are kept" in told.stdout + told.stderr, told
+        stored = safetensors.torch.load_file(folder / kind / "model.safetensors")
+        wide = safetensors.torch.load_file(convert(trireme, folder / kind, folder / f"wide-{kind}") / "model.safetensors")
+        for tensor in gguf.GGUFReader(path).tensors:
+            short = tensor.name.removeprefix("blk.0.").removesuffix(".weight")
+            if short not in names:
+                continue
+            key = f"model.layers.0.{names[short]}.weight"
+            kept = halves_from_pairs(tensor.data, heads[short]) if short in heads else tensor.data
+            assert numpy.array_equal(stored[key].numpy(), kept), (kind, key)
+            values = gguf.quants.dequantize(kept, number)
+            assert numpy.array_equal(wide[key].numpy().view(numpy.uint32), values.view(numpy.uint32)), (kind, key)
+        table = gguf.quants.dequantize(next(t for t in gguf.GGUFReader(path).tensors if t.name == "token_embd.weight").data, number)
+        assert numpy.array_equal(stored["model.embed_tokens.weight"].numpy(), table), kind
+        about = json.loads((folder / kind / "config.json").read_text())["quantization_config"]
+        assert about == {"quant_method": "gguf", "quant_type": kind.lower()}, about
+
+        mixed = folder / f"mixed-{kind}.gguf"
+        write_quantised(mixed, [kind, "F16"])
+        out = convert(trireme, mixed, folder / f"mixed-{kind}", "--dtype", kind.lower())
+        stored = safetensors.torch.load_file(out / "model.safetensors")
+        for tensor in gguf.GGUFReader(mixed).tensors:
+            short = tensor.name.removeprefix("blk.0.").removesuffix(".weight")
+            if short not in names or short in heads:
+                continue
+            wanted = tensor.data if tensor.tensor_type == number else gguf.quants.quantize(tensor.data.astype(numpy.float32), number)
+            assert numpy.array_equal(stored[f"model.layers.0.{names[short]}.weight"].numpy(), wanted), (kind, short)
+
+    gguf_models.make_model("qwen2", folder / "hf")
+    original = safetensors.torch.load_file(folder / "hf" / "model.safetensors")
+    for kind in ("Q8_0", "Q4_0"):
+        out = convert(trireme, folder / "hf", folder / f"hf-{kind}", "--dtype", kind.lower())
+        stored = safetensors.torch.load_file(out / "model.safetensors")
+        assert original.keys() == stored.keys()
+        for key, tensor in original.items():
+            if ".layers." in key and tensor.dim() == 2:
+                wanted = gguf.quants.quantize(tensor.float().numpy(), gguf.GGMLQuantizationType[kind])
+                assert numpy.array_equal(stored[key].numpy(), wanted), (kind, key)
+            else:
+                assert torch.equal(stored[key], tensor), (kind, key)
+        try:
+            transformers.AutoModelForCausalLM.from_pretrained(out)
+            assert False, f"transformers opens a folder in {kind}"
+        except ValueError as error:
+            assert "gguf" in str(error).lower(), error
+    print("folders in Q8_0 and Q4_0: blocks of GGUF files bit for bit, others as gguf.quantize makes them")
+
+
 def main():
     trireme = sys.argv[1]
     chosen = sys.argv[2:]
@@ -212,7 +282,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             if not chosen or name in chosen:
                 judge_model(trireme, name, pathlib.Path(folder))
-    for judge in (judge_blocks, judge_reading):
+    for judge in (judge_blocks, judge_reading, judge_folders):
         with tempfile.TemporaryDirectory() as folder:
             if not chosen:
                 judge(trireme, pathlib.Path(folder))

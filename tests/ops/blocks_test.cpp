@@ -1,14 +1,17 @@
-// Matrices in blocks of 4 bits. Whether they are bitsandbytes' to the bit is judged by
-// tests/checkpoint/blocks_judge.py.
+// Matrices in blocks of few bits. Whether they are bitsandbytes' and GGUF's to the bit is judged by
+// tests/checkpoint/blocks_judge.py and tests/formats/gguf_judge.py.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/ops/blocks/codes.h"
+#include "trireme/ops/blocks/gguf.h"
 #include "trireme/ops/blocks/part.h"
 #include "trireme/ops/blocks/quantize.h"
 #include "trireme/ops/products/products.h"
@@ -38,6 +41,46 @@ TEST(Blocks, HaveTheBytesOfBitsandbytes) {
   const std::vector<float> values = {0.f, -0.f, 1e-6f, -1e-6f, .5f, 1.f, -1.f};
   EXPECT_EQ(quantized(BlockFormat::fp4, values, 64).codes, (std::vector<uint8_t>{0x00, 0x80, 0x53, 0xb0}));
   EXPECT_EQ(quantized(BlockFormat::nf4, values, 64).codes, (std::vector<uint8_t>{0x77, 0x77, 0xcf, 0x07}));
+}
+
+std::vector<uint8_t> gguf_bytes(const Quantized& q) {
+  const int64_t blocks = std::ssize(q.scales);
+  std::vector<uint8_t> bytes(static_cast<size_t>(blocks * gguf_block_bytes(q.format)));
+  write_gguf_blocks(q, 0, blocks, reinterpret_cast<std::byte*>(bytes.data()));
+  return bytes;
+}
+
+// What quants.py of gguf 0.19.0 makes of these values.
+TEST(Blocks, HaveTheBytesOfGguf) {
+  std::vector<float> values(64);
+  for (int i = 0; i < 32; ++i) values[static_cast<size_t>(i)] = static_cast<float>(i * 37 % 61 - 30) / 16;
+  EXPECT_EQ(gguf_bytes(quantized(BlockFormat::q8_0, values, 32)), kQ80Bytes);
+  EXPECT_EQ(gguf_bytes(quantized(BlockFormat::q4_0, values, 32)), kQ40Bytes);
+}
+
+TEST(Blocks, OfGgufAreKeptBitForBit) {
+  std::mt19937 random(5);
+  for (const BlockFormat format : {BlockFormat::q8_0, BlockFormat::q4_0}) {
+    const auto block = static_cast<size_t>(gguf_block_bytes(format));
+    std::vector<uint8_t> bytes(300 * block);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(random());
+    for (size_t i = 0; i < bytes.size(); i += block) bytes[i + 1] &= 0xBF;  // a scale that is finite, of any sign
+    const Quantized q = read_gguf_blocks(format, std::as_bytes(std::span(bytes)));
+    EXPECT_EQ(q.elements, 300 * 32);
+    EXPECT_EQ(gguf_bytes(q), bytes);
+    // The record of a part has them too.
+    const BlockPart part = whole_part(format, 30, 320);
+    std::vector<uint8_t> record(static_cast<size_t>(part.record_bytes()));
+    write_record(q, part, record.data());
+    BlockRecords records;
+    records.add(part, record.data());
+    const at::Tensor wide = at::empty({30, 320}), wanted = at::empty({30, 320});
+    widen(wide, records.matrix());
+    dequantize(q, 0, q.elements, wanted.data_ptr<float>());
+    EXPECT_EQ(std::memcmp(wide.data_ptr(), wanted.data_ptr(), wanted.nbytes()), 0);
+    bytes[1] |= 0x7C;
+    EXPECT_THROW(read_gguf_blocks(format, std::as_bytes(std::span(bytes))), ShapeError);
+  }
 }
 
 TEST(Blocks, OfAMatrixThatArrivesInPiecesAreThoseOfTheWhole) {
@@ -73,8 +116,13 @@ TEST(Blocks, RefuseValuesThatAreNotFinite) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> values = normal_values(200, 3);
     values[150] = bad;
-    EXPECT_THROW(quantized(BlockFormat::nf4, values, 64), ShapeError);
+    for (const BlockFormat format : {BlockFormat::nf4, BlockFormat::q8_0, BlockFormat::q4_0})
+      EXPECT_THROW(quantized(format, values, 64), ShapeError);
   }
+  // Scales of GGUF's formats are float16.
+  EXPECT_THROW(quantized(BlockFormat::q8_0, {65536.0f * 127}, 64), ShapeError);
+  EXPECT_THROW(quantized(BlockFormat::q4_0, {65536.0f * 8}, 64), ShapeError);
+  EXPECT_EQ(quantized(BlockFormat::q4_0, {65504.0f * 8}, 64).scales.front(), -65504.0f);
 }
 
 TEST(Blocks, TheDynamicMapIsAscendingAndHasBothEnds) {
@@ -135,10 +183,22 @@ TEST(Blocks, OfAPartAreThoseOfTheWhole) {
   }
 }
 
+struct ProductInBlocks {
+  int64_t m, rows, columns;
+  BlockFormat format;
+};
+
 TEST(Blocks, ProductsHaveTheBitsOfADenseMatrix) {
   at::manual_seed(3);
-  for (const auto& [m, rows, columns] : {std::array<int64_t, 3>{5, 70, 96}, {65, 131, 130}, {200, 256, 4224}}) {
-    const Quantized q = quantized(BlockFormat::nf4_nested, normal_values(rows * columns, 9), 64 * 50);
+  for (const auto& [m, rows, columns, format] : {ProductInBlocks{5, 70, 96, BlockFormat::nf4_nested},
+                                                 {65, 131, 130, BlockFormat::nf4_nested},
+                                                 {200, 256, 4224, BlockFormat::nf4_nested},
+                                                 {5, 70, 96, BlockFormat::q8_0},
+                                                 {65, 131, 160, BlockFormat::q8_0},
+                                                 {200, 256, 4224, BlockFormat::q8_0},
+                                                 {5, 70, 96, BlockFormat::q4_0},
+                                                 {200, 256, 4224, BlockFormat::q4_0}}) {
+    const Quantized q = quantized(format, normal_values(rows * columns, 9), 64 * 50);
     for (const BlockPart& part : parts_of(q.format, rows, columns)) {
       const Held h = held(q, part);
       for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
@@ -163,10 +223,12 @@ TEST(Blocks, ProductsHaveTheBitsOfADenseMatrix) {
   }
 }
 
-TEST(Blocks, NeedFourAndAHalfBitsOrLittleMoreThanFour) {
+TEST(Blocks, NeedTheirBitsAndThoseOfTheirScales) {
   const int64_t n = 4096 * 4096;
   EXPECT_EQ(whole_part(BlockFormat::nf4, 4096, 4096).record_bytes(), n / 2 + n / 16);
   EXPECT_EQ(whole_part(BlockFormat::nf4_nested, 4096, 4096).record_bytes(), n / 2 + n / 64 + n / 64 / 256 * 4 + 4);
+  EXPECT_EQ(whole_part(BlockFormat::q4_0, 4096, 4096).record_bytes(), n / 2 + n / 16);
+  EXPECT_EQ(whole_part(BlockFormat::q8_0, 4096, 4096).record_bytes(), n + n / 16);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST(StepPlan, RowsOfGenerationSumToTheArenaWithoutSavedActivations) {
 }
 
 // What QLoRA's guides plan: 7 and 8 billion parameters on 4 ranks, 70 on 8, 405 on 64.
-TEST(StepPlan, MatricesInFourBitsTakeTheirBitsAndNoMore) {
+TEST(StepPlan, MatricesInFewBitsTakeTheirBitsAndNoMore) {
   struct Case {
     const char* model;
     int ranks;
@@ -79,6 +79,8 @@ TEST(StepPlan, MatricesInFourBitsTakeTheirBitsAndNoMore) {
     double bits;
   };
   for (const Case& c : {Case{"llama-3-8b", 1, base::BlockFormat::nf4, 4.5},
+                        {"llama-3-8b", 1, base::BlockFormat::q8_0, 8.5},
+                        {"llama-3-8b", 4, base::BlockFormat::q4_0, 4.5},
                         {"llama-3-8b", 1, base::BlockFormat::nf4_nested, 4 + 8.0 / 64 + 32.0 / 64 / 256},
                         {"llama-2-7b", 4, base::BlockFormat::nf4_nested, 4.127},
                         {"llama-3-70b", 8, base::BlockFormat::nf4_nested, 4.127},

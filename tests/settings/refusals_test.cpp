@@ -34,7 +34,7 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
       {{"--lora.rnk", "8"}, {"unknown setting lora.rnk", "lora.r"}},
       {{"--use_dora"}, {"magnitudes (DoRA) are lora.dora"}},
       {{"--qlora"}, {"weights in 4 bits with quantize bnb.nf4"}},
-      {{"--load_in_8bit"}, {"weights in 8 bits are not built"}},
+      {{"--load_in_8bit"}, {"frozen weights in 8 bits are quantize q8_0"}},
       {{"--gpu", "0"}, {"accelerator cuda"}},
       {{"--initial_checkpoint", "out"},
        {"to start from weights, name their folder as the model", "trireme pretrain FOLDER"}},

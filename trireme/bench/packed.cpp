@@ -156,7 +156,7 @@ void add_packed_rows(Report& report, Limits& limits, const GemmBench& bench) {
   bool blocks = true;
   for (const Product& p : bench.products) {
     elements += p.times * p.in * p.out, in = std::max(in, p.in), out = std::max(out, p.out);
-    blocks = blocks && p.in % base::kBlockValues == 0;
+    blocks = blocks && p.in % base::traits_of(kPackedFormat).values == 0;
   }
   for (const Storage& storage : {Storage{bench.dtype, false}, Storage{bench.dtype, true}}) {
     if (storage.blocks && !blocks) continue;

@@ -22,7 +22,7 @@ std::string quant_state_json(const ops::Quantized& m, const std::vector<int64_t>
                                   base::kNestedScales, python_float(m.offset))
                     : "";
   return fmt::format(R"({{"quant_type": "{}", "blocksize": {}, "dtype": "{}", "shape": [{}]{}}})", traits.code,
-                     base::kBlockValues, torch_name(dtype), fmt::join(shape, ", "), nested);
+                     traits.values, torch_name(dtype), fmt::join(shape, ", "), nested);
 }
 
 std::string quant_state_suffix(base::BlockFormat format) {

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/checkpoint/gguf_blocks.h"
+#include "trireme/checkpoint/last_tensor.h"
 #include "trireme/ops/blocks/codes.h"
 
 namespace trireme::checkpoint {
@@ -22,26 +23,6 @@ constexpr int64_t kMostStateBytes = 4096, kPieceElements = 1 << 20;
   throw CheckpointError(fmt::format("{}: the matrix '{}' in 4 bits {}", c.path.string(), tensor, problem),
                         c.path.string(), tensor);
 }
-
-/// Keeps the tensor that was made last: readers take it in pieces.
-class LastTensor : public QuantizedTensors {
- public:
-  std::shared_ptr<const ops::Quantized> whole(const std::string& tensor) const override {
-    const std::lock_guard lock(mutex_);
-    if (last_ == nullptr || tensor != name_) {
-      last_ = nullptr;  // before the next one, so that only one stands in memory
-      last_ = std::make_shared<const ops::Quantized>(make(tensor));
-      name_ = tensor;
-    }
-    return last_;
-  }
-
- private:
-  virtual ops::Quantized make(const std::string& tensor) const = 0;
-  mutable std::mutex mutex_;
-  mutable std::string name_;
-  mutable std::shared_ptr<const ops::Quantized> last_;
-};
 
 /// What the JSON object beside a matrix says.
 struct StoredBlocks {
@@ -80,11 +61,11 @@ class Stored : public LastTensor {
     take(matrix, name, Dtype::u8, text.data(), bytes);
     const nlohmann::json state = base::parse_json(text);
     const bool nested = state.contains("nested_offset");
-    const auto format = base::find_block_format(state.at("quant_type").get<std::string>(), nested);
+    const auto format = base::find_block_format("bitsandbytes", state.at("quant_type").get<std::string>(), nested);
     const auto dtype = parse_torch_name(state.at("dtype").get<std::string>());
-    if (!format || !dtype || !is_float(*dtype) || state.at("blocksize") != base::kBlockValues ||
+    if (!format || !dtype || !is_float(*dtype) || state.at("blocksize") != base::traits_of(*format).values ||
         (nested && (state.at("nested_blocksize") != base::kNestedScales || state.at("nested_dtype") != "float32")))
-      fail(files_, matrix, fmt::format("has other blocks than nf4 and fp4 of {} values: {}", base::kBlockValues, text));
+      fail(files_, matrix, "has other blocks than nf4 and fp4 of 64 values: " + text);
     StoredBlocks blocks{.format = *format,
                         .shape = state.at("shape").get<std::vector<int64_t>>(),
                         .dtype = *dtype,
@@ -115,7 +96,7 @@ class Stored : public LastTensor {
   ops::Quantized make(const std::string& name) const override {
     const StoredBlocks& m = matrices_.at(name);
     ops::Quantized q{.format = m.format, .elements = num_elements(m.shape), .offset = m.offset};
-    const int64_t blocks = ops::num_blocks(q.elements);
+    const int64_t blocks = ops::num_blocks(m.format, q.elements);
     q.codes.resize(static_cast<size_t>((q.elements + 1) / 2));
     take(name, name, files_.tensor(name).dtype, q.codes.data(), std::ssize(q.codes));
     if (base::traits_of(m.format).nested) {
@@ -163,7 +144,7 @@ class Made : public LastTensor {
 
 Checkpoint with_stored_blocks(Checkpoint c) {
   const auto is_state = [](const auto& tensor) { return tensor.first.find(kQuantState) != std::string::npos; };
-  if (std::ranges::none_of(c.tensors, is_state)) return c;
+  if (std::ranges::none_of(c.tensors, is_state)) return with_gguf_blocks(std::move(c));
   const auto stored = std::make_shared<const Stored>(c);
   for (const auto& [name, blocks] : stored->matrices()) {
     std::erase_if(c.tensors, [&, prefix = name + "."](const auto& tensor) { return tensor.first.starts_with(prefix); });

@@ -22,7 +22,8 @@ class QuantizedTensors {
 };
 
 /// Shows matrices that bitsandbytes has saved in 4 bits (bitsandbytes.h) as matrices of their values, and hides their
-/// statistics. A checkpoint without such matrices is returned as it is.
+/// statistics; likewise matrices in GGUF's blocks (gguf_blocks.h). A checkpoint without such matrices is returned as it
+/// is.
 /// Errors    CheckpointError naming the tensor: statistics that are missing or contradict each other, other codes or
 ///           sizes of blocks
 Checkpoint with_stored_blocks(Checkpoint checkpoint);

@@ -117,18 +117,20 @@ config::Section section(ConvertSettings& s) {
             .classes = {"safetensors", "gguf", "pth", "dcp", "litgpt"}}},
           {"convert.dtype",
            &s.dtype,
-           "dtype of the matrices; q8_0 is GGUF's, with a scale for every 32 values; bnb.nf4 and its like are "
-           "bitsandbytes' blocks of 4 bits, in a folder that transformers reads",
+           "dtype of the matrices; q8_0 and q4_0 are GGUF's, with a scale for every 32 values, in a GGUF file or in a "
+           "folder for trireme alone, which keeps a GGUF file's own blocks; bnb.nf4 and its like are bitsandbytes' "
+           "blocks of 4 bits, in a folder that transformers reads",
            {.absent = "auto",
             .when_absent = "unchanged, but quantised ones become float32",
-            .classes = {"float32", "bfloat16", "float16", "q8_0", "bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.fp4-dq"}}},
+            .classes = {"float32", "bfloat16", "float16", "q8_0", "q4_0", "bnb.nf4", "bnb.nf4-dq", "bnb.fp4",
+                        "bnb.fp4-dq"}}},
           {"convert.quantize",
            &s.quantize,
            "merge the adapter into the values that codes of this format stand for, on which it was trained; with "
            "another base it means something else",
            {.absent = "none",
             .when_absent = "the base as it lies in its folder",
-            .classes = {"bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.fp4-dq"}}},
+            .classes = {"bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.fp4-dq", "q8_0", "q4_0"}}},
           {"convert.force", &s.force, "replace an existing result"},
           {"convert.max_shard_bytes",
            &s.max_shard_bytes,

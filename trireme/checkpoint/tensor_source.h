@@ -3,9 +3,12 @@
 // bounded size from one format's conventions to another's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "trireme/base/block_format.h"
+#include "trireme/base/error.h"
 #include "trireme/checkpoint/dtype.h"
 
 namespace trireme::checkpoint {
@@ -22,6 +25,14 @@ class TensorSource {
   /// Cost      reads the bytes of those elements (of the blocks they lie in); at most 1 MiB of buffers
   /// Errors    CheckpointError naming file and tensor
   virtual void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const = 0;
+
+  /// The format of GGUF's in which the file holds a matrix, so that read_blocks() can be called; none: as numbers, or
+  /// in other blocks.
+  virtual base::BlockFormat blocks_of(size_t) const { return base::BlockFormat::none; }
+  /// The bytes of the blocks with elements [begin, end), unchanged (ops/blocks/gguf.h). Both are multiples of a block.
+  virtual void read_blocks(size_t, int64_t, int64_t, std::byte*) const {
+    throw InternalError("this source has no blocks");
+  }
 };
 
 /// Its constructor gets the list of tensors, so that every offset is known before the first byte.

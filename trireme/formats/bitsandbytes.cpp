@@ -36,7 +36,7 @@ BlockSource::BlockSource(const TensorSource& source, const std::set<std::string>
       add(i, Kind::plain, "", tensor.shape, tensor.dtype);
       continue;
     }
-    const int64_t elements = num_elements(tensor.shape), blocks = ops::num_blocks(elements);
+    const int64_t elements = num_elements(tensor.shape), blocks = ops::num_blocks(format, elements);
     add(i, Kind::codes, "", {(elements + 1) / 2, 1}, Dtype::u8);
     add(i, Kind::scales, ".absmax", {blocks}, nested ? Dtype::u8 : Dtype::f32);
     add(i, Kind::code, ".quant_map", {16}, Dtype::f32);

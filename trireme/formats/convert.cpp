@@ -145,8 +145,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
   if (request.quantize != base::BlockFormat::none && request.adapter.empty() && !is_adapter(request.source))
     throw UsageError(fmt::format(
         "error: quantize {} is about a base that an adapter is merged into, and {} is no adapter\n  to write a model "
-        "in 4 "
-        "bits, name them as its dtype: --dtype {}",
+        "in these blocks, name them as its dtype: --dtype {}",
         base::traits_of(request.quantize).name, request.source.string(), base::traits_of(request.quantize).name));
   const bool stays_adapter = request.to == "gguf" && request.adapter.empty() && is_adapter(request.source);
   const ConvertInput input = stays_adapter ? open_adapter_source(place) : open_convert_source(place);

@@ -29,7 +29,7 @@ struct ConvertRequest {
   std::filesystem::path adapter = {};  ///< merged into the source; empty: none
   std::filesystem::path base = {};  ///< if the source is an adapter: where its base lies now; empty: where it lay
   std::string to;  ///< "safetensors", "gguf", "pth", "dcp", "litgpt"; empty: decided by the name of `out`
-  std::string dtype;  ///< "float32", "bfloat16", "float16", "q8_0" (gguf only); empty: unchanged
+  std::string dtype;  ///< "float32", "bfloat16", "float16"; a format of blocks ("q8_0", "bnb.nf4"); empty: unchanged
   base::BlockFormat quantize = {};  ///< of the base that an adapter is merged into; none: as it lies in its folder
   bool force = false;  ///< replaces an existing result
   int64_t max_shard_bytes = checkpoint::kDefaultShardBytes;

@@ -24,6 +24,7 @@ struct Choice {
 };
 constexpr Choice kChoices[] = {{"float32", GgufType::f32, 0},
                                {"float16", GgufType::f16, 1},
+                               {"q4_0", GgufType::q4_0, 2},
                                {"q8_0", GgufType::q8_0, 7},
                                {"bfloat16", GgufType::bf16, 32}};
 
@@ -31,7 +32,7 @@ const Choice& choice_of(const std::string& dtype) {
   for (const Choice& choice : kChoices)
     if (dtype == choice.dtype) return choice;
   throw UsageError(
-      fmt::format("error: gguf has no dtype {}\n  float32, bfloat16, float16 and q8_0 can be written", dtype));
+      fmt::format("error: gguf has no dtype {}\n  float32, bfloat16, float16, q8_0 and q4_0 can be written", dtype));
 }
 
 /// The dtype of most elements of the source.

@@ -16,6 +16,7 @@
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/formats/bitsandbytes.h"
 #include "trireme/formats/dcp/dcp.h"
+#include "trireme/formats/gguf_blocks.h"
 #include "trireme/formats/litgpt/config.h"
 #include "trireme/formats/litgpt/names.h"
 #include "trireme/formats/torch/file.h"
@@ -28,8 +29,8 @@ std::optional<Dtype> wanted_dtype(const ConvertRequest& request) {
   const std::optional<Dtype> dtype = checkpoint::parse_torch_name(request.dtype);
   if (dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16) return dtype;
   throw UsageError(
-      fmt::format("error: {} has no dtype {}\n  float32, bfloat16 and float16 can be written; q8_0 is GGUF's",
-                  request.to, request.dtype));
+      fmt::format("error: {} has no dtype {}\n  float32, bfloat16 and float16 can be written", request.to,
+                  request.dtype));
 }
 
 /// With more than 2^58 values a source is damaged or malicious. With fewer, sums of bytes do not overflow.
@@ -110,23 +111,44 @@ ConvertPlan plan_safetensors(const ConvertInput& input, const ConvertRequest& re
 /// The format of blocks that is asked for; none: a dtype.
 base::BlockFormat wanted_blocks(const ConvertRequest& request) { return base::block_format_named(request.dtype); }
 
-/// A folder of bitsandbytes: the matrices of all blocks in 4 bits.
-ConvertPlan plan_bitsandbytes(const ConvertInput& input, const ConvertRequest& request) {
+std::string counted_matrices(int64_t count) { return count == 1 ? "1 matrix" : fmt::format("{} matrices", count); }
+
+/// The tensors of a folder with matrices in GGUF's blocks, and notes on where these come from.
+std::unique_ptr<TensorSource> gguf_blocks_of(const ConvertInput& input, const std::set<std::string>& matrices,
+                                             base::BlockFormat format, std::vector<std::string>& notes) {
+  auto source = std::make_unique<GgufBlockSource>(input.tensors(), matrices, format);
+  const int64_t copied = source->num_copied(), quantized = source->num_matrices() - copied;
+  if (copied > 0)
+    notes.push_back(fmt::format("the blocks of {} are kept as the source holds them", counted_matrices(copied)));
+  if (quantized > 0)
+    notes.push_back(
+        fmt::format("the values of {} are quantized to {}", counted_matrices(quantized), base::traits_of(format).name));
+  return source;
+}
+
+/// A folder with the matrices of all blocks in a few bits.
+ConvertPlan plan_blocks(const ConvertInput& input, const ConvertRequest& request) {
   const base::BlockFormat format = wanted_blocks(request);
   if (input.config_json.empty())
-    throw UsageError(
-        "error: which matrices are kept in 4 bits follows from the model's config.json, and there is none");
+    throw UsageError(fmt::format(
+        "error: which matrices are kept in {} follows from the model's config.json, and there is none", request.dtype));
   if (input.was_in_blocks)
-    throw UsageError(fmt::format("error: {} is in 4 bits already; convert the model with all its bits to {}",
+    throw UsageError(fmt::format("error: {} is in blocks already; convert the model with all its bits to {}",
                                  request.source.string(), request.dtype));
-  const std::string dtype = common_dtype(input.tensors().tensors());
+  const std::vector<TensorSpec>& given = input.tensors().tensors();
   const std::set<std::string> matrices = matrices_in_blocks(input.config_json, format);
+  const std::string config = with_dtype(input.config_json, given);
+  std::map<std::string, std::string> files = input.files;
   ConvertPlan plan;
-  plan.tensors = std::make_unique<BlockSource>(input.tensors(), matrices, format);
+  if (base::traits_of(format).method == "gguf") {
+    plan.tensors = gguf_blocks_of(input, matrices, format, plan.notes);
+    files["config.json"] = with_gguf(config, format);
+  } else {
+    plan.tensors = std::make_unique<BlockSource>(input.tensors(), matrices, format);
+    files["config.json"] = with_bitsandbytes(config, format, common_dtype(given));
+  }
   const std::vector<TensorSpec>& tensors = plan.tensors->tensors();
   plan.bytes = checkpoint::SafetensorsSink::total_bytes(tensors, request.max_shard_bytes);
-  std::map<std::string, std::string> files = input.files;
-  files["config.json"] = with_bitsandbytes(with_dtype(input.config_json, input.tensors().tensors()), format, dtype);
   plan.open = [tensors, files, most = request.max_shard_bytes](const std::filesystem::path& folder) {
     write_files(folder, files);
     return std::make_unique<checkpoint::SafetensorsSink>(folder, tensors, most);
@@ -227,9 +249,11 @@ ConvertPlan plan_convert(const ConvertInput& input, const ConvertRequest& reques
         "error: {} holds an adapter, which is written as safetensors (PEFT's folder) or gguf, not {}\n  trireme "
         "merge_lora merges it into its base",
         request.source.string(), request.to));
-  if (wanted_blocks(request) != base::BlockFormat::none) {
-    if (request.to == "safetensors") return plan_bitsandbytes(input, request);
-    throw UsageError(fmt::format("error: {} is written as safetensors alone, not as {}", request.dtype, request.to));
+  // GGUF's blocks have a file format of their own, too.
+  if (const auto& blocks = base::traits_of(wanted_blocks(request)); blocks.blocks() && request.to != blocks.method) {
+    if (request.to == "safetensors") return plan_blocks(input, request);
+    throw UsageError(fmt::format("error: {} is written as safetensors{}, not as {}", request.dtype,
+                                 blocks.method == "gguf" ? " or gguf" : " alone", request.to));
   }
   std::vector<std::string> names;
   for (const NamedFormat& row : kFormats) {

@@ -33,7 +33,7 @@ bool named_as_torch_file(const std::filesystem::path& out);
 ConvertPlan plan_convert(const ConvertInput& input, const ConvertRequest& request);
 
 /// The plan of a GGUF file; of an adapter, llama.cpp's form of adapters (plan_gguf_adapter). Matrices get the requested
-/// dtype; instead of Q8_0 they get float16 if their rows do not divide into blocks of 32. Vectors and norms are
+/// dtype; instead of Q8_0 and Q4_0 they get float16 if their rows do not divide into blocks of 32. Vectors and norms are
 /// float32, as GGUF's readers expect.
 ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request);
 

@@ -71,7 +71,7 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
   read_side_files(folder, &source->checkpoint(), input);
   if (source->checkpoint().quantized != nullptr) {
     input.was_in_blocks = true;
-    input.notes.push_back("matrices in 4 bits are read as the values that their codes stand for");
+    input.notes.push_back("matrices in blocks are read as the values that their codes stand for");
     if (!input.config_json.empty()) input.config_json = without_quantization(input.config_json);
   }
   input.chain.push_back(std::move(source));

@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/formats/vocabulary.h"
+#include "trireme/ops/blocks/gguf.h"
 
 namespace trireme::formats {
 namespace {
@@ -94,7 +95,7 @@ void MappedSource::read(size_t tensor, int64_t begin, int64_t end, void* data, D
     if (target.transpose)
       read_transposed(target, from, to, out, as);
     else
-      read_plain(target, from, to, out, as);
+      read_plain(target, from, to, out, {.dtype = as});
   };
   if (target.add == 0) return fill(begin, end, bytes, dtype);
   std::vector<double> buffer(std::min(end - begin, kReadBufferBytes / 8));
@@ -106,28 +107,58 @@ void MappedSource::read(size_t tensor, int64_t begin, int64_t end, void* data, D
   }
 }
 
-void MappedSource::read_plain(const Target& target, int64_t begin, int64_t end, std::byte* data, Dtype dtype) const {
+base::BlockFormat MappedSource::blocks_of(size_t tensor) const {
+  const Target& target = targets_[tensor];
+  const bool reordered = !target.transpose && target.add == 0 && !target.pieces.empty() &&
+                         target.pieces.front().source != kZeros;
+  const base::BlockFormat format =
+      reordered ? source_.blocks_of(target.pieces.front().source) : base::BlockFormat::none;
+  const bool alike = std::ranges::all_of(target.pieces, [&](const Piece& piece) {
+    return piece.source != kZeros && source_.blocks_of(piece.source) == format;
+  });
+  return alike ? format : base::BlockFormat::none;
+}
+
+void MappedSource::read_blocks(size_t tensor, int64_t begin, int64_t end, std::byte* to) const {
+  read_plain(targets_[tensor], begin, end, to, {.blocks = blocks_of(tensor)});
+}
+
+int64_t MappedSource::Reading::bytes(int64_t elements) const {
+  if (blocks == base::BlockFormat::none) return elements * size_of(dtype);
+  return elements / base::traits_of(blocks).values * ops::gguf_block_bytes(blocks);
+}
+
+void MappedSource::Reading::read(const TensorSource& source, size_t tensor, int64_t begin, int64_t end,
+                                 std::byte* data) const {
+  if (blocks == base::BlockFormat::none)
+    source.read(tensor, begin, end, data, dtype);
+  else
+    source.read_blocks(tensor, begin, end, data);
+}
+
+void MappedSource::read_plain(const Target& target, int64_t begin, int64_t end, std::byte* data,
+                              const Reading& as) const {
   for (const Piece& piece : target.pieces) {
     const int64_t from = std::max(begin, piece.first), to = std::min(end, piece.last);
-    if (from < to) read_piece(target, piece, from, to, data + (from - begin) * size_of(dtype), dtype);
+    if (from < to) read_piece(target, piece, from, to, data + as.bytes(from - begin), as);
   }
 }
 
 void MappedSource::read_piece(const Target& target, const Piece& piece, int64_t begin, int64_t end, std::byte* data,
-                              Dtype dtype) const {
+                              const Reading& as) const {
   if (piece.source == kZeros) {
-    std::memset(data, 0, static_cast<size_t>((end - begin) * size_of(dtype)));
+    std::memset(data, 0, static_cast<size_t>(as.bytes(end - begin)));
     return;
   }
   const int64_t row_size = target.row_elements, start = piece.rows.begin * row_size - piece.first;
-  if (piece.rows.split == 1) return source_.read(piece.source, begin + start, end + start, data, dtype);
+  if (piece.rows.split == 1) return as.read(source_, piece.source, begin + start, end + start, data);
   const int64_t columns = (piece.rows.end - piece.rows.begin) / piece.rows.split;
   while (begin < end) {
     const int64_t row = (begin - piece.first) / row_size, column = (begin - piece.first) % row_size;
     const int64_t count = std::min(end - begin, row_size - column);
     const int64_t from = piece.rows.begin + row % piece.rows.split * columns + row / piece.rows.split;
-    source_.read(piece.source, from * row_size + column, from * row_size + column + count, data, dtype);
-    data += count * size_of(dtype);
+    as.read(source_, piece.source, from * row_size + column, from * row_size + column + count, data);
+    data += as.bytes(count);
     begin += count;
   }
 }

@@ -45,6 +45,9 @@ class MappedSource : public TensorSource {
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
   /// Cost      an interleaved row takes one read of the source; a transposed tensor takes one for each source row
   void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const override;
+  /// Of rows that are only put into another order.
+  base::BlockFormat blocks_of(size_t tensor) const override;
+  void read_blocks(size_t tensor, int64_t begin, int64_t end, std::byte* to) const override;
 
  private:
   struct Piece {
@@ -61,10 +64,18 @@ class MappedSource : public TensorSource {
     double add = 0;
   };
 
+  /// What elements of a source are read as: numbers, or the bytes of their blocks.
+  struct Reading {
+    Dtype dtype = Dtype::f32;
+    base::BlockFormat blocks = base::BlockFormat::none;
+    int64_t bytes(int64_t elements) const;
+    void read(const TensorSource& source, size_t tensor, int64_t begin, int64_t end, std::byte* data) const;
+  };
+
   Target resolve(const MappedTensor& mapped) const;
-  void read_plain(const Target& target, int64_t begin, int64_t end, std::byte* data, Dtype dtype) const;
+  void read_plain(const Target& target, int64_t begin, int64_t end, std::byte* data, const Reading& as) const;
   void read_piece(const Target& target, const Piece& piece, int64_t begin, int64_t end, std::byte* data,
-                  Dtype dtype) const;
+                  const Reading& as) const;
   void read_transposed(const Target& target, int64_t begin, int64_t end, std::byte* data, Dtype dtype) const;
 
   const TensorSource& source_;

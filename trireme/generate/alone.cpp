@@ -19,7 +19,9 @@ plan::StepPlan plan_of(const model::Model& model, const model::Precision& precis
 }
 
 constexpr double kSmall = 0x1p-7;
-constexpr double kSmallScales = 0x3d;  // bytes of codes, and of scales that are about as small
+
+/// A byte for codes and scales that stand for numbers below 1: a float of such bytes is 0.046, a half 0.005.
+double byte_of_small(base::BlockFormat format) { return base::traits_of(format).scale_bytes == 2 ? 0x1d : 0x3d; }
 
 engine::Engine engine_of(const model::Model& model, plan::StepPlan plan, std::span<char> memory) {
   engine::Communicators alone = engine::connect(plan, {.name = "", .backend = "auto"});
@@ -44,7 +46,7 @@ void Alone::refill(const model::FillWeights& fill) {
       const shard::FlatTensor& place = group.layout->tensors()[i];
       const at::Tensor flat = group.master.narrow(0, place.offset, place.numel);
       const auto filled = [&](at::Tensor to) {
-        fill ? fill(p, to) : void(to.fill_(p.is_quantized() ? kSmallScales : kSmall));
+        fill ? fill(p, to) : void(to.fill_(p.is_quantized() ? byte_of_small(p.quantized.format) : kSmall));
         return to;
       };
       if (p.is_quantized() && p.packed) {

@@ -88,10 +88,11 @@ class BlockBuilder {
     attention();
     mlp();
     BlockLayout& l = b_.layout;
+    const bool packs = c_.packed && base::traits_of(c_.quantized).panels;
     for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) {
-      for (int i = 0; i < product->parts && c_.quantized != base::BlockFormat::none && !c_.packed; ++i)
+      for (int i = 0; i < product->parts && c_.quantized != base::BlockFormat::none && !packs; ++i)
         product->quantized.push_back(b_.specs[static_cast<size_t>(product->weight + i)].quantized);
-      for (int i = 0; i < product->parts && c_.packed; ++i) {
+      for (int i = 0; i < product->parts && packs; ++i) {
         ParameterSpec& p = b_.specs[static_cast<size_t>(product->weight + i)];
         pack(p, n_.in_out, *c_.packed);
         product->packed.push_back(*p.packed);

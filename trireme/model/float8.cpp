@@ -20,7 +20,7 @@ void check_float8(const ModelConfig& c, const Parallel& parallel, const Precisio
                   const Objective& objective) {
   if (!precision.float8) return;
   if (c.is_free()) refuse("the products of a Free Transformer are not built for 8 bits");
-  if (c.quantized != base::BlockFormat::none) refuse("this model's matrices lie in blocks of 4 bits already");
+  if (c.quantized != base::BlockFormat::none) refuse("this model's matrices lie in blocks of few bits already");
   if (objective.is_policy())
     refuse("answers are sampled token by token, where numbers would be rounded otherwise than in training");
   for (const auto& [module, adapter] : adapters.modules)

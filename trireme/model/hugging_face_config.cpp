@@ -66,7 +66,8 @@ void require_switches_off(KeyReader& keys) {
   keys.require_or_null("pruned_heads", json::object());
 }
 
-// Of bitsandbytes' folders with weights in 4 bits; all others are refused.
+// Of bitsandbytes' folders with weights in 4 bits, and of those with GGUF's blocks that convert writes; all others are
+// refused.
 base::BlockFormat read_quantization(KeyReader& keys) {
   keys.know("quantization_config");
   if (!keys.has("quantization_config")) return base::BlockFormat::none;
@@ -81,12 +82,16 @@ base::BlockFormat read_quantization(KeyReader& keys) {
   const std::string method = value("quant_method", std::string("bitsandbytes"));
   const bool four_bits = value("load_in_4bit", false) || value("_load_in_4bit", false);
   if (method == "bitsandbytes" && four_bits)
-    if (const auto format = base::find_block_format(value("bnb_4bit_quant_type", std::string("fp4")),
+    if (const auto format = base::find_block_format(method, value("bnb_4bit_quant_type", std::string("fp4")),
                                                     value("bnb_4bit_use_double_quant", false)))
       return *format;
+  if (const auto format = base::find_block_format(method, value("quant_type", std::string()), false);
+      format && method != "bitsandbytes")
+    return *format;
   throw UsageError(fmt::format(
-      "{}: quantization_config: its weights are quantised by {}; folders of bitsandbytes in 4 bits are read, trireme "
-      "convert writes 8-bit floats with scales as bfloat16, and of other formats take the model in all its bits",
+      "{}: quantization_config: its weights are quantised by {}; folders of bitsandbytes in 4 bits are read, and those "
+      "in q8_0 or q4_0 that trireme convert has written; it writes 8-bit floats with scales as bfloat16, and of other "
+      "formats take the model in all its bits",
       keys.source(), method == "bitsandbytes" ? "bitsandbytes in 8 bits" : method));
 }
 

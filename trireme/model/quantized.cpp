@@ -29,15 +29,15 @@ void check_quantized(const ModelConfig& c, const Precision& precision, const Ada
     refuse(c, "models that classify texts are trained whole, with all their bits; leave quantize out");
   if (c.is_free()) refuse(c, "a Free Transformer is trained whole, with all its bits; leave quantize out");
   if (tensor_names(c.architecture).block.in_out)
-    refuse(c, fmt::format("models of type {} store their matrices transposed, which is not built for blocks of 4 bits; "
+    refuse(c, fmt::format("models of type {} store their matrices transposed, which is not built for blocks of {} bits; "
                           "take a model whose matrices are linear layers, or leave quantize out",
-                          model_type(c.architecture)));
+                          model_type(c.architecture), base::traits_of(c.quantized).bits));
   if (precision.on_gpu)
     refuse(c, "weights in blocks are multiplied on processors only; leave quantize or accelerator out");
   for (const std::string& module : adapters.whole)
     if (is_in_a_block(c, module) && module.find("norm") == std::string::npos)
-      refuse(c, fmt::format("{} is kept in 4 bits and cannot be trained whole; leave it out of lora.modules_to_save",
-                            module));
+      refuse(c, fmt::format("{} is kept in {} bits and cannot be trained whole; leave it out of lora.modules_to_save",
+                            module, base::traits_of(c.quantized).bits));
 }
 
 void quantize(ModelConfig& config, base::BlockFormat format, const std::string& folder) {
@@ -57,8 +57,7 @@ void quantize(ParameterSpec& p, base::BlockFormat format) {
     p.split_dim == 0 ? part.row_spans.push_back(span) : void(part.column_span = span);
   }
   if (const std::string why = ops::cannot_divide(part); !why.empty())
-    throw UsageError(fmt::format("quantize {}: {} {}; use a mesh.tp that leaves each rank an even number of columns",
-                                 base::traits_of(format).name, p.name, why));
+    throw UsageError(fmt::format("quantize {}: {} {}", base::traits_of(format).name, p.name, why));
   p.quantized = std::move(part);
 }
 

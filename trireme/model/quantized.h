@@ -21,7 +21,7 @@ void check_quantized(const ModelConfig& config, const Precision& precision, cons
 void quantize(ModelConfig& config, base::BlockFormat format, const std::string& folder);
 
 /// Keeps a matrix [out, in] in this format, as it is divided; does nothing for none.
-/// Errors    UsageError if the division would cut a byte
+/// Errors    UsageError if the division would cut a byte, or a block of GGUF's formats
 void quantize(ParameterSpec& matrix, base::BlockFormat format);
 
 /// Reads elements [begin, end) of a whole parameter.
@@ -29,8 +29,8 @@ using ReadValues = std::function<void(const ParameterSpec& parameter, int64_t be
 
 /// A whole matrix, which is read in pieces.
 ///
-/// Cost      a pass over it, 4 MiB of it at a time; keeps its codes and scales, 4.5 bits an element
-/// Errors    CheckpointError naming the parameter if a value is not finite
+/// Cost      a pass over it, 4 MiB of it at a time; keeps its codes, and 4 bytes for each block's scale
+/// Errors    CheckpointError naming the parameter if a value is not finite, or too large for its scale
 ops::Quantized quantize_values(const ParameterSpec& parameter, const ReadValues& read);
 
 /// This rank's record of a parameter, out of the whole matrix.

@@ -195,9 +195,8 @@ config::Section section(PrecisionSettings& s) {
                      {{"initial_scale_power"}, "the first scale is precision.initial_loss_scale, 2 to this power"},
                      {{"growth_interval"}, "good steps before the scale doubles are precision.loss_scale_window"},
                      {{"load_in_8bit"},
-                      "weights in 8 bits are not built yet (in 4 bits: quantize bnb.nf4), and precision takes 32-true, "
-                      "bf16-mixed, 16-mixed, bf16-true, "
-                      "16-true and 64-true",
+                      "LLM.int8 is not built; frozen weights in 8 bits are quantize q8_0 (in 4 bits: bnb.nf4), and "
+                      "precision takes 32-true, bf16-mixed, 16-mixed, bf16-true, 16-true and 64-true",
                       true}},
           .check = [&s](config::Problems& problems) { check_precision(s, problems); }};
 }
@@ -347,8 +346,9 @@ config::Section quantize_section(ModelSettings& s) {
       .title = "the whole run",
       .resumed = Resumed::learned,
       .rows = {{"quantize", &s.quantize,
-                "keep the matrices of all blocks in 4 bits, as bitsandbytes does: finetune_lora then trains adapters "
-                "beside them (QLoRA); -dq keeps their scales in 8 bits"}},
+                "keep the matrices of all blocks in few bits: bnb.* as bitsandbytes does in 4 bits, -dq with scales in 8 "
+                "bits; q8_0 and q4_0 as GGUF does in 8 and 4 bits. finetune_lora then trains adapters beside them "
+                "(QLoRA)"}},
       .others = {{{"load_in_4bit", "bnb_4bit_quant_type", "bnb_"}, "weights in 4 bits are quantize bnb.nf4"}}};
 }
 

@@ -100,7 +100,7 @@ MemoryReport memory_report(const StepPlan& plan) {
       if (!schedule::is_tier(static_cast<schedule::Memory>(m)))
         persistent += plan.arena.persistent[static_cast<size_t>(m)];
     const int64_t lent = schedule::aligned(plan.request.lent_bytes);
-    report.phases.emplace_back("  answers in 4 bits, with cache", persistent + lent);
+    report.phases.emplace_back("  answers in few bits, with cache", persistent + lent);
     int64_t& own = bound[static_cast<size_t>(schedule::Memory::own)];
     own = std::max(own, plan.lent_begin() + lent);
   }

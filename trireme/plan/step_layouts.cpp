@@ -58,9 +58,9 @@ void check_shapes(const model::ParameterGroup& group, const GroupStorage& storag
 void check_adapted(const model::Model& model, const StepRequest& request) {
   if (!request.trains || model.config.quantized == base::BlockFormat::none || !model.adapters.empty()) return;
   throw UsageError(
-      fmt::format("quantize {}: weights in 4 bits cannot be trained; train adapters beside them with trireme "
+      fmt::format("quantize {}: weights in {} bits cannot be trained; train adapters beside them with trireme "
                   "finetune_lora or lora.r, or take the model with all its bits",
-                  base::traits_of(model.config.quantized).name));
+                  base::traits_of(model.config.quantized).name, base::traits_of(model.config.quantized).bits));
 }
 
 // What autograd refers to must stay where it is.

@@ -359,7 +359,7 @@ std::shared_ptr<const ops::Quantized> read_whole_quantized(const checkpoint::Che
   if (c.quantized != nullptr && c.quantized->has(name)) return c.quantized->whole(name);
   if (c.quantized != nullptr)
     throw CheckpointError(
-        fmt::format("{} holds {} with all its bits, beside matrices in 4 bits; that is not built: take the model with "
+        fmt::format("{} holds {} with all its bits, beside matrices in blocks; that is not built: take the model with "
                     "all its bits and quantize {}",
                     c.path.string(), name, base::traits_of(p.quantized.format).name),
         c.path.string(), name);

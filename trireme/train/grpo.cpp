@@ -348,14 +348,14 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
     const model::ModelConfig config = model::config_of(s.model);
     if (config.quantized != base::BlockFormat::none)
       throw UsageError(
-          "grpo.rollout_quantize: the model's matrices are kept in 4 bits already, and answers are written from these; "
+          "grpo.rollout_quantize: the model's matrices are kept in blocks already, and answers are written from these; "
           "leave it out");
     check_mergeable(config, adapt::adapters_of(s.lora, config),
                     "grpo.rollout_quantize lets merged weights write answers");
     if (model::tensor_names(config.architecture).block.in_out)
       throw UsageError(fmt::format(
-          "grpo.rollout_quantize: models of type {} store their matrices transposed, which is not built for blocks of "
-          "4 bits; leave it out",
+          "grpo.rollout_quantize: models of type {} store their matrices transposed, which is not built for blocks; "
+          "leave it out",
           model::model_type(config.architecture)));
   }
   if (s.accelerator == engine::Accelerator::cuda)

@@ -130,7 +130,7 @@ std::unique_ptr<model::Classifier> open_classifier(const checkpoint::Checkpoint&
 
 namespace {
 
-/// A hint if the adapter was trained beside a base in 4 bits, and the base is read with all its bits.
+/// A hint if the adapter was trained beside a base in few bits, and the base is read with all its bits.
 std::string bits_of_training(const fs::path& adapter, base::BlockFormat given) {
   const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint::find_latest(adapter).value_or(adapter));
   const std::string trained = saved_setting(c, "quantize");
@@ -301,7 +301,9 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
     checkpoint::agree(*in.world, [&] { fill(*in.engine, *in.model, folders, in.is_first_rank); });
   });
   if (in.is_first_rank && !in.adapter.empty())
-    base::info("the adapter {} {} {}{}", in.adapter.string(), in.adapters.empty() ? "on" : "beside the 4 bits of",
+    base::info("the adapter {} {} {}{}", in.adapter.string(),
+               in.adapters.empty() ? "on"
+                                   : fmt::format("beside the {} bits of", base::traits_of(in.config.quantized).bits),
                in.folder.string(), in.adapters.empty() ? bits_of_training(in.adapter, settings.model.quantize) : "");
   if (in.is_first_rank)
     for (const std::string& remark : in.config.remarks()) base::info("{}", remark);

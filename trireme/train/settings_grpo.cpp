@@ -158,9 +158,8 @@ config::Section section(GrpoSettings& s) {
            {"grpo.rollout_batch_size", &s.rollout_batch_size, "answers that a copy of the model writes at a time",
             count("answers")},
            {"grpo.rollout_quantize", &s.rollout_quantize,
-            "answers are written from the matrices of all blocks in 4 bits, quantized for each rollout, as quantize "
-            "has "
-            "them; evaluations answer with all bits"},
+            "answers are written from the matrices of all blocks in few bits, quantized for each rollout, as quantize "
+            "has them; evaluations answer with all bits"},
            {"grpo.reference", &s.reference, "folder of the reference",
             Rules{.absent = "none",
                   .when_absent = "the model before training, without adapters",
@@ -182,7 +181,7 @@ config::Section section(GrpoSettings& s) {
            {{"reward_funcs", "reward_functions"}, "rewards are named in reward.functions"},
            {{"use_vllm", "vllm_mode"},
             "answers are sampled by the engine that trains; leave it out. grpo.rollout_quantize lets them be written "
-            "from weights in 4 bits",
+            "from weights in few bits",
             true}},
       .check = [&s](config::Problems& problems) { check(s, problems); }};
 }

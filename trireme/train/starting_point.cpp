@@ -128,7 +128,7 @@ RunState StartingPoint::load() {
       if (s_.settings.checkpoint.base == checkpoint::BaseIn::copy &&
           adapt::open_base(starting_weights(s_.settings)).quantized != nullptr)
         throw UsageError(
-            fmt::format("checkpoint.base copy: {} holds matrices in 4 bits, whose copy is not built; leave "
+            fmt::format("checkpoint.base copy: {} holds matrices in blocks, whose copy is not built; leave "
                         "it out",
                         starting_weights(s_.settings).string()));
       if (s_.settings.checkpoint.base == checkpoint::BaseIn::copy)

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/blocks/gguf.h"
 
 namespace trireme::formats {
 namespace {
@@ -172,25 +171,20 @@ void dequantize(GgufType type, const std::byte* blocks, float* values, int64_t n
   for (int64_t i = 0; i < num_blocks; ++i) read(blocks + i * size.block_bytes, values + i * size.block_elements);
 }
 
-bool quantize_q8_0(const float* values, std::byte* blocks, int64_t num_blocks) {
-  constexpr float kLargest = 65504.0f * 127.0f;
-  for (int64_t b = 0; b < num_blocks; ++b, values += kBlock, blocks += 34) {
-    float largest = 0;
-    for (int64_t i = 0; i < kBlock; ++i) {
-      if (!(std::abs(values[i]) <= kLargest)) return false;  // NaN fails as well
-      largest = std::max(largest, std::abs(values[i]));
-    }
-    const float scale = largest / 127.0f;
-    const float inverse = scale == 0 || !std::isfinite(1.0f / scale) ? 0.0f : 1.0f / scale;
-    checkpoint::convert(&scale, Dtype::f32, blocks, Dtype::f16, 1);
-    for (int64_t i = 0; i < kBlock; ++i) {
-      // Rounds halves away from zero, as quants.py's np_roundf.
-      const float scaled = values[i] * inverse;
-      const float floored = std::floor(std::abs(scaled));
-      const float rounded = floored + std::floor(2 * (std::abs(scaled) - floored));
-      blocks[2 + i] = static_cast<std::byte>(static_cast<int8_t>(scaled < 0 ? -rounded : rounded));
-    }
+base::BlockFormat block_format_of(GgufType type) {
+  return type == GgufType::q8_0   ? base::BlockFormat::q8_0
+         : type == GgufType::q4_0 ? base::BlockFormat::q4_0
+                                  : base::BlockFormat::none;
+}
+
+bool quantize(base::BlockFormat format, const float* values, std::byte* blocks, int64_t num_blocks) {
+  ops::Quantizer quantizer(format, num_blocks * kBlock);
+  try {
+    quantizer.add(0, num_blocks * kBlock, values);
+  } catch (const ShapeError&) {
+    return false;
   }
+  ops::write_gguf_blocks(quantizer.finish(), 0, num_blocks, blocks);
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/block_format.h"
 #include "trireme/formats/vocabulary.h"
 
 namespace trireme::formats {
@@ -48,8 +49,11 @@ std::string gguf_type_name(uint32_t number);
 /// Decodes whole blocks of `type` to float32. For plain floats use convert().
 void dequantize(GgufType type, const std::byte* blocks, float* values, int64_t num_blocks);
 
-/// Converts blocks of 32 values to Q8_0. False if a value is not finite, or so large that its scale does not fit into
-/// float16.
-bool quantize_q8_0(const float* values, std::byte* blocks, int64_t num_blocks);
+/// Q8_0 and Q4_0 as formats in which models can be kept; none for other types.
+base::BlockFormat block_format_of(GgufType type);
+
+/// Converts values to whole blocks of such a format. False if a value is not finite, or so large that its scale does not
+/// fit into float16.
+bool quantize(base::BlockFormat format, const float* values, std::byte* blocks, int64_t num_blocks);
 
 }  // namespace trireme::formats

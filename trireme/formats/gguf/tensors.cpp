@@ -104,6 +104,19 @@ void GgufSource::read(size_t index, int64_t begin, int64_t end, void* data, Dtyp
   }
 }
 
+base::BlockFormat GgufSource::blocks_of(size_t index) const {
+  return block_format_of(header_.tensors.at(index).type);
+}
+
+void GgufSource::read_blocks(size_t index, int64_t begin, int64_t end, std::byte* to) const {
+  const GgufTensor& tensor = header_.tensors.at(index);
+  const GgufTypeInfo& type = info(tensor.type);
+  check_invariant(begin % type.block_elements == 0 && end % type.block_elements == 0 && end <= tensor.elements,
+                  "whole blocks are read");
+  const auto bytes = static_cast<size_t>((end - begin) / type.block_elements * type.block_bytes);
+  base::read_at(descriptor_, {to, bytes}, tensor.begin + begin / type.block_elements * type.block_bytes, header_.path);
+}
+
 void GgufMetadata::begin(std::string_view key, GgufKind kind) {
   append(bytes_, key);
   append(bytes_, static_cast<uint32_t>(kind));
@@ -158,10 +171,10 @@ void GgufSink::write(size_t index, int64_t begin, int64_t end, const void* data,
     } else {
       values.resize(count);
       checkpoint::convert(in, dtype, values.data(), Dtype::f32, count);
-      if (!quantize_q8_0(values.data(), blocks.data(), count / type.block_elements))
-        throw CheckpointError(fmt::format("tensor '{}' holds values that are not finite or too large for Q8_0: write "
+      if (!quantize(block_format_of(tensor.type), values.data(), blocks.data(), count / type.block_elements))
+        throw CheckpointError(fmt::format("tensor '{}' holds values that are not finite or too large for {}: write "
                                           "the file with --dtype bfloat16",
-                                          tensor.name),
+                                          tensor.name, type.name),
                               path_.string(), tensor.name);
     }
     base::write_at(file_, blocks, begins_[index] + begin / type.block_elements * type.block_bytes, path_);

@@ -24,6 +24,8 @@ class GgufSource : public TensorSource {
 
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
   void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const override;
+  base::BlockFormat blocks_of(size_t tensor) const override;
+  void read_blocks(size_t tensor, int64_t begin, int64_t end, std::byte* to) const override;
 
  private:
   base::MappedFile map_;
@@ -57,7 +59,7 @@ class GgufMetadata {
 struct GgufTarget {
   std::string name;
   std::vector<int64_t> shape;
-  GgufType type = GgufType::f32;  ///< F32, F16, BF16 or Q8_0
+  GgufType type = GgufType::f32;  ///< F32, F16, BF16, Q8_0 or Q4_0
 };
 
 /// Writes a file of version 3. It reserves the file's space first.

@@ -30,6 +30,8 @@ constexpr FourBitCode kFp4 = {0.0f,       0.0625f / 12, 8.0f / 12,  12.0f / 12, 
                               2.0f / 12,  3.0f / 12,    0.0f,       -0.0625f / 12, -8.0f / 12, -12.0f / 12,
                               -4.0f / 12, -6.0f / 12,   -2.0f / 12, -3.0f / 12};
 
+constexpr FourBitCode kWholeNumbers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
 FourBitSearch search_of(const FourBitCode& code) {
   FourBitSearch search{};
   std::iota(search.nibbles.begin(), search.nibbles.end(), uint8_t{0});
@@ -73,6 +75,7 @@ std::vector<uint8_t> make_table(const EightBitCode& code) {
 }  // namespace
 
 const FourBitCode& four_bit_code(base::BlockFormat format) {
+  if (format == base::BlockFormat::q4_0) return kWholeNumbers;
   return base::traits_of(format).code == "nf4" ? kNf4 : kFp4;
 }
 

@@ -1,5 +1,5 @@
 // The values that codes of a block stand for: nf4 and fp4 (4 bits), and the signed dynamic map (8 bits) of nested
-// scales. All bits are bitsandbytes' (tests/checkpoint/blocks_judge.py).
+// scales. All bits are bitsandbytes' (tests/checkpoint/blocks_judge.py). GGUF's codes are whole numbers (gguf.h).
 //
 // Source: Dettmers et al., QLoRA (2023); bitsandbytes 0.50, functional.py
 #pragma once
@@ -14,10 +14,10 @@ namespace trireme::ops {
 using FourBitCode = std::array<float, 16>;
 using EightBitCode = std::array<float, 256>;
 
-/// The values of a format's nibbles, in [-1, 1].
+/// The values of a format's nibbles: in [-1, 1], or -8 to 7.
 const FourBitCode& four_bit_code(base::BlockFormat format);
 
-/// How a value becomes a nibble: nibbles[n], where n is how many of the ascending `bounds` are less than it.
+/// How a value becomes a nibble of bitsandbytes' formats: nibbles[n], where n is how many of the ascending `bounds` are less than it.
 struct FourBitSearch {
   std::array<float, 15> bounds;
   std::array<uint8_t, 16> nibbles;

@@ -3,6 +3,8 @@
 //
 //   codes | scales of every block that the part touches | nested: scales and offset of the whole matrix
 //
+// Scales are floats, halves (GGUF's formats) or bytes (nested).
+//
 // The blocks stay those of the whole matrix, so scales are found by a block's global number. With columns of its own, a
 // rank may touch a part of a block only; both ranks then have its scale.
 #pragma once
@@ -37,8 +39,8 @@ struct BlockPart {
 /// All of a matrix.
 BlockPart whole_part(base::BlockFormat format, int64_t rows, int64_t columns);
 
-/// Why these blocks cannot be divided like this, as the end of a sentence; "" if they can: a byte holds two elements of
-/// one row.
+/// Why these blocks cannot be divided like this, and the way out, as the end of a sentence; "" if they can: what holds
+/// several elements of one row, a byte of bitsandbytes' formats or a block of GGUF's, stays whole.
 std::string cannot_divide(const BlockPart& part);
 
 /// Writes the part's record_bytes() of a quantized matrix.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,12 +11,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/blocks/codes.h"
+#include "trireme/ops/blocks/gguf.h"
+#include "trireme/ops/blocks/matrix.h"
 #include "trireme/ops/parallel.h"
 
 namespace trireme::ops {
 namespace {
-
-using base::kBlockValues;
 
 constexpr uint32_t kInfinity = 0x7F800000;
 constexpr float kLeastScale = 1e-38f;
@@ -33,16 +34,29 @@ uint8_t nibble_of(const FourBitSearch& search, float value) {
   return search.nibbles[below];
 }
 
-/// One block; its scale is returned. A block has 64 elements, or is the matrix's last.
-float quantize_block(const FourBitSearch& search, const float* values, int64_t count, uint8_t* codes) {
-  const bool whole = count == kBlockValues;
+/// One block of bitsandbytes' formats; its scale is returned. It has 64 elements, or is the matrix's last.
+float quantize_nibbles(const FourBitSearch& search, const float* values, int64_t count, uint8_t* codes) {
+  const bool whole = count == kMostBlockValues;
   const float most = largest(values, count), scale = whole ? most : std::max(most, kLeastScale);
   const float inverse = 1.0f / std::max(most, kLeastScale);
-  float scaled[kBlockValues + 1] = {};
+  float scaled[kMostBlockValues + 1] = {};
   for (int64_t i = 0; i < count; ++i)
     scaled[i] = std::clamp(whole ? values[i] * inverse : values[i] / scale, -1.0f, 1.0f);
   for (int64_t i = 0; i < count; i += 2)
     codes[i / 2] = static_cast<uint8_t>(nibble_of(search, scaled[i]) << 4 | nibble_of(search, scaled[i + 1]));
+  return scale;
+}
+
+/// One block of any format; the matrix's last one may have fewer elements.
+float quantize_block(base::BlockFormat format, const float* values, int64_t count, uint8_t* codes) {
+  const base::BlockFormatTraits& traits = base::traits_of(format);
+  if (!traits.in_rows()) return quantize_nibbles(four_bit_search(format), values, count, codes);
+  if (count == traits.values) return quantize_gguf_block(format, values, codes);
+  float filled_up[kMostBlockValues] = {};
+  uint8_t all[kMostBlockValues] = {};
+  std::copy(values, values + count, filled_up);
+  const float scale = quantize_gguf_block(format, filled_up, all);
+  std::copy(all, all + code_bytes(format, count), codes);
   return scale;
 }
 
@@ -78,26 +92,27 @@ void nest(Quantized& q) {
 
 Quantizer::Quantizer(base::BlockFormat format, int64_t elements) {
   to_ = {.format = format, .elements = elements};
-  to_.codes.resize(static_cast<size_t>((elements + 1) / 2));
-  to_.scales.resize(static_cast<size_t>(num_blocks(elements)));
+  to_.codes.resize(static_cast<size_t>(code_bytes(format, elements)));
+  to_.scales.resize(static_cast<size_t>(num_blocks(format, elements)));
 }
 
 void Quantizer::add(int64_t begin, int64_t count, const float* values) {
-  const FourBitSearch& search = four_bit_search(to_.format);
-  check_invariant(begin % kBlockValues == 0 && (count % kBlockValues == 0 || begin + count == to_.elements),
+  const int64_t block_values = base::traits_of(to_.format).values;
+  check_invariant(begin % block_values == 0 && (count % block_values == 0 || begin + count == to_.elements),
                   "whole blocks are quantized");
   std::atomic<bool> finite = true;
-  parallel_rows(num_blocks(count), row_grain(kBlockValues), [&](int64_t first, int64_t last) {
+  parallel_rows(num_blocks(to_.format, count), row_grain(block_values), [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
-      const int64_t from = block * kBlockValues;
-      const float scale = quantize_block(search, values + from, std::min(kBlockValues, count - from),
-                                         to_.codes.data() + (begin + from) / 2);
-      if (std::bit_cast<uint32_t>(scale) >= kInfinity) finite = false;
-      to_.scales[static_cast<size_t>(begin / kBlockValues + block)] = scale;
+      const int64_t from = block * block_values;
+      const float scale = quantize_block(to_.format, values + from, std::min(block_values, count - from),
+                                         to_.codes.data() + code_bytes(to_.format, begin + from));
+      if ((std::bit_cast<uint32_t>(scale) & 0x7FFFFFFF) >= kInfinity) finite = false;
+      to_.scales[static_cast<size_t>(begin / block_values + block)] = scale;
     }
   });
   if (!finite)
-    throw ShapeError("a value is infinite or not a number, and a block in 4 bits has one scale for 64 values");
+    throw ShapeError(fmt::format("a value is infinite, not a number or too large, and {} values have one scale",
+                                 block_values));
 }
 
 Quantized Quantizer::finish() {
@@ -112,14 +127,17 @@ float scale_of(const Quantized& m, int64_t block) {
 }
 
 void dequantize(const Quantized& m, int64_t begin, int64_t count, float* values) {
+  const base::BlockFormatTraits& format = base::traits_of(m.format);
   const FourBitCode& code = four_bit_code(m.format);
+  const auto value_of = [&](int64_t i) {
+    if (format.bits == 8) return static_cast<float>(std::bit_cast<int8_t>(m.codes[static_cast<size_t>(i)]));
+    const uint8_t byte = m.codes[static_cast<size_t>(i / 2)];
+    return code[i % 2 == 0 ? byte >> 4 : byte & 15];
+  };
   for (int64_t i = begin; i < begin + count;) {
-    const int64_t end = std::min(begin + count, (i / kBlockValues + 1) * kBlockValues);
-    const float scale = scale_of(m, i / kBlockValues);
-    for (; i < end; ++i) {
-      const uint8_t byte = m.codes[static_cast<size_t>(i / 2)];
-      values[i - begin] = code[i % 2 == 0 ? byte >> 4 : byte & 15] * scale;
-    }
+    const int64_t end = std::min(begin + count, (i / format.values + 1) * format.values);
+    const float scale = scale_of(m, i / format.values);
+    for (; i < end; ++i) values[i - begin] = value_of(i) * scale;
   }
 }
 

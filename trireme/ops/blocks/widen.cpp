@@ -1,4 +1,5 @@
-// Widening for every processor: the 16 values of a block, and then one of them for each nibble.
+// Widening for every processor: of nibbles the 16 values of a block, and then one of them for each; of bytes each
+// number times the scale.
 #include "trireme/ops/blocks/widen-inl.h"
 #include "trireme/ops/storage.h"
 
@@ -6,8 +7,22 @@ namespace trireme::ops {
 namespace {
 
 template <class T>
+void widen_bytes(const BlockMatrix& matrix, int64_t row, int64_t rows, int64_t column, int64_t columns, void* to,
+                 int64_t ld) {
+  for_each_block(matrix, row, rows, column, columns, ld,
+                 [&](float scale, const uint8_t* codes, int64_t at, int64_t count) {
+                   T* out = static_cast<T*>(to) + at;
+                   for (int64_t i = 0; i < count; ++i) {
+                     const float value = static_cast<float>(static_cast<int8_t>(codes[i])) * scale;
+                     out[i] = narrow<T>(value);
+                   }
+                 });
+}
+
+template <class T>
 void widen_rows(const BlockMatrix& matrix, int64_t row, int64_t rows, int64_t column, int64_t columns, void* to,
                 int64_t ld) {
+  if (matrix.bits == 8) return widen_bytes<T>(matrix, row, rows, column, columns, to, ld);
   for_each_block(matrix, row, rows, column, columns, ld,
                  [&](float scale, const uint8_t* codes, int64_t at, int64_t count) {
                    T values[16];

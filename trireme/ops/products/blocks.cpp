@@ -20,7 +20,11 @@ namespace {
 
 constexpr int64_t kWidenedElements = 1 << 20;  // at once, where LibTorch multiplies
 
-WidenRows widening(at::ScalarType dtype) {
+WidenRows widening(const BlockMatrix& b, at::ScalarType dtype) {
+  if (b.numbers && dtype != at::kDouble)
+    return dtype == at::kFloat  ? kWidenNumbersFloat
+           : dtype == at::kHalf ? kWidenNumbersHalf
+                                : kWidenNumbersBfloat16;
 #if defined(__x86_64__)
   if (base::processor().avx512 && dtype != at::kDouble)
     return dtype == at::kFloat ? kWidenFloatAvx512 : dtype == at::kHalf ? kWidenHalfAvx512 : kWidenBfloat16Avx512;
@@ -61,19 +65,24 @@ std::optional<GemmCall> gemm_call(const GemmKernel& kernel, const at::Tensor& c,
                   .accumulate = false,
                   .c_is_float = c.scalar_type() == at::kFloat,
                   .blocks = &b,
-                  .widen = widening(a.scalar_type())};
+                  .widen = widening(b, a.scalar_type())};
 }
 
 void multiply_in_pieces(const at::Tensor& c, const at::Tensor& a, const BlockMatrix& b, bool transposed) {
   const int64_t k = a.size(1), step = std::max<int64_t>(2, kWidenedElements / std::max<int64_t>(1, k) / 2 * 2);
-  const WidenRows rows = widening(a.scalar_type());
+  const WidenRows rows = widening(b, a.scalar_type());
+  const auto bytes = static_cast<int64_t>(a.element_size());
   struct Widened;
-  char* memory = thread_scratch<Widened, char>(std::min(step, c.size(1)) * k * static_cast<int64_t>(a.element_size()));
+  char* memory = thread_scratch<Widened, char>(std::min(step, c.size(1)) * k * bytes);
   for (int64_t n = 0; n < c.size(1); n += step) {
     const int64_t count = std::min(step, c.size(1) - n);
     const at::Tensor part =
         at::from_blob(memory, transposed ? at::IntArrayRef{count, k} : at::IntArrayRef{k, count}, a.options());
-    transposed ? rows(b, n, count, 0, k, memory, k) : rows(b, 0, k, n, count, memory, count);
+    const int64_t height = transposed ? count : k, width = transposed ? k : count;
+    parallel_rows(height, row_grain(width), [&](int64_t first, int64_t last) {
+      char* to = memory + first * width * bytes;
+      transposed ? rows(b, n + first, last - first, 0, k, to, k) : rows(b, first, last - first, n, count, to, count);
+    });
     multiply(c.narrow(1, n, count), a, transposed ? part.t() : part);
   }
 }
@@ -107,7 +116,7 @@ void widen(const at::Tensor& to, const BlockMatrix& matrix, int64_t row) {
     throw ShapeError("widen: the rows must be among the matrix's, and contiguous");
   const Announced announced([&] { return row_operation("widen", to.scalar_type(), to.size(0), to.size(1), {&to}); });
   if (announced.skipped()) return;
-  widening(to.scalar_type())(matrix, row, to.size(0), 0, matrix.columns, to.mutable_data_ptr(), to.stride(0));
+  widening(matrix, to.scalar_type())(matrix, row, to.size(0), 0, matrix.columns, to.mutable_data_ptr(), to.stride(0));
 }
 
 }  // namespace trireme::ops

@@ -8,7 +8,7 @@
 namespace trireme::ops {
 
 /// Whether every block of a part lies in one of its rows. Only such parts stay in 4 bits; others are packed as matrices
-/// of the compute dtype.
+/// of the compute dtype. Only formats with `panels` (base/block_format.h) are packed at all.
 bool packs_blocks(const BlockPart& part);
 
 /// Bytes of a packed W [N,K] in 4 bits: the same on every machine. Nested scales are resolved, so 4.5 bits an element.

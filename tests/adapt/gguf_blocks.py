@@ -1,0 +1,132 @@
+"""Models in GGUF's blocks of 8 and 4 bits (--quantize q8_0, q4_0): what evaluates, writes and learns from them is what their values give.
+
+gguf_blocks.py TRIREME
+A second folder has, in the matrices of all blocks, the values that the blocks stand for, made here by the formula alone. The program on the
+first folder with --quantize, and on a folder that convert made of it, must do what it does on the second: on one rank and on several.
+"""
+
+import json
+import os
+import sys
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import pathlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train"))
+import ring
+import tiny_models
+
+torch, safetensors = ring.judges("torch", "safetensors.torch")
+
+tiny_models.MODELS["whole blocks"] = ("llama", tiny_models.WIDE_HEADS | {"hidden_size": 64, "intermediate_size": 192})
+BITS = {"q8_0": 8, "q4_0": 4}
+
+
+def values_of(matrix, name):
+    """A scale in float16 for 32 values: of the largest magnitude over 127, or of that element over -8."""
+    blocks = matrix.float().reshape(-1, 32)
+    largest = blocks.gather(1, blocks.abs().argmax(1, keepdim=True))
+    scale = largest.abs() / 127 if name == "q8_0" else largest / -8
+    inverse = torch.where(scale == 0, 0.0, 1 / scale)
+    scaled = blocks * inverse
+    codes = scaled.sign() * (scaled.abs() + 0.5).floor() if name == "q8_0" else (scaled + 8.5).trunc().clamp(max=15) - 8
+    return (codes * scale.half().float()).view(matrix.shape)
+
+
+def folder_of_values(base, folder, name):
+    folder.mkdir()
+    for file in base.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    weights = safetensors.load_file(base / "model.safetensors")
+    for key, matrix in weights.items():
+        if ".layers." in key and matrix.dim() == 2:
+            weights[key] = values_of(matrix, name)
+    safetensors.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def said(r, *words):
+    result = r.run([r.program, *map(str, words)])
+    ring.require(result.code == 0, " ".join(map(str, words)), str(result))
+    return result.out
+
+
+def evaluated(r, folder, *more):
+    out = r.folder / "result.json"
+    said(r, "evaluate", folder, "--text", r.text, "--limit", 4, "--max_seq_length", 64, "--json", out, "--devices", 1, *more)
+    return json.loads(out.read_text())["perplexity"]["loss"]
+
+
+def many(r, folder, *more):
+    out = r.folder / "texts.jsonl"
+    said(r, "generate", folder, "--prompts", r.folder / "prompts.jsonl", "--output", out, "--max_new_tokens", 12, "--temperature", 0, *more)
+    texts = [json.loads(line)["text"] for line in out.read_text().splitlines()]
+    for file in r.folder.glob("texts.jsonl*"):
+        file.unlink()
+    return texts
+
+
+def losses(r, base, out, *more):
+    result = r.run([str(word) for word in (
+        r.program, "finetune_lora", base, "--out_dir", r.folder / out, "--precision", "32-true", "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing",
+        "wrapped", "--train.max_seq_length", 32, "--train.global_batch_size", 4, "--train.max_steps", 3, "--lora.target_modules", "all-linear", "--lora.dropout", 0.1,
+        "--optimizer.lr", 1e-2, "--eval.final_validation", "false", "--launch.threads_per_rank", 1, *more)])
+    ring.require(result.code == 0, f"the run {out}", str(result))
+    return [line["loss"] for line in ring.metrics(r.folder / out).values() if "loss" in line]
+
+
+def refused(r, what, command, *words):
+    result = r.run(list(map(str, command)))
+    missing = [word for word in words if word not in result.err]
+    ring.check(result.code == 2 and not missing and len(result.err.strip().splitlines()) <= 3, f"refused: {what}\n        {result.err.strip()}",
+               f"lacks {missing}\n{result}")
+
+
+def row_of(report, name):
+    """The MiB of a row of explain memory."""
+    [line] = [line for line in report.splitlines() if line.startswith(name)]
+    return float(line[len(name):].split()[0])
+
+
+with ring.Ring(sys.argv[1]) as r:
+    torch.set_num_threads(1)
+    base = r.folder / "base"
+    tiny_models.make("whole blocks", base)
+    (base / "tokenizer.json").write_text(tiny_models.tokenizer_json(263, ()))
+    (r.folder / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in ("the sea", "a", "It is a truth", "the wind and the rain")))
+    matrices = sum(m.numel() for key, m in safetensors.load_file(base / "model.safetensors").items() if ".layers." in key and m.dim() == 2)
+    for name, bits in BITS.items():
+        values, stored, quantize = folder_of_values(base, r.folder / f"values-{name}", name), r.folder / f"stored-{name}", ("--quantize", name)
+        notes = r.run([r.program, "convert", str(base), str(stored), "--dtype", name])
+        ring.check(notes.code == 0 and f"28 matrices are quantized to {name}" in notes.text, f"{name}: convert writes a folder", str(notes))
+        kept = {key: tensor for key, tensor in safetensors.load_file(stored / "model.safetensors").items() if tensor.dtype == torch.uint8}
+        ring.check(len(kept) == 28 and sum(tensor.numel() for tensor in kept.values()) * 8 == matrices * (bits + 0.5), f"{name}: whose matrices take {bits + 0.5} bits an element")
+        wanted = evaluated(r, values)
+        ring.check(evaluated(r, base, *quantize) == wanted and evaluated(r, stored) == wanted != evaluated(r, base), f"{name}: evaluate has the bits of the values")
+        texts = many(r, values)
+        for what, words in {"one rank": (), "one text at a time": ("--batch_size", 1), "shard_grad_op on 2": ("--devices", 2), "full_shard on 2": ("--devices", 2, "--strategy", "full_shard"),
+                            "pp 2": ("--devices", 2, "--mesh.pp", 2), "tp 2": ("--devices", 2, "--mesh.tp", 2)}.items():
+            ring.check(many(r, base, *quantize, *words) == texts == many(r, stored, *words), f"{name}: generate on {what} writes what the values write")
+        one = losses(r, base, f"one-{name}", "--devices", 1, *quantize)
+        ring.check(one == losses(r, values, f"of-values-{name}", "--devices", 1), f"{name}: adapters beside it learn with the bits of the values", str(one))
+        ring.check(one == losses(r, stored, f"two-{name}", "--devices", 2, "--strategy", "full_shard"), f"{name}: and on two ranks, from the folder in blocks")
+        ring.check(f"beside the {bits} bits of" in r.run([r.program, "evaluate", str(r.folder / f"one-{name}"), "--text", str(r.text), "--limit", "1", *quantize]).text,
+                   f"{name}: an adapter is computed beside it")
+        report = said(r, "explain", "generate", base, *quantize)
+        planned, wide = row_of(report, f"weights: {name}"), row_of(said(r, "explain", "generate", base), "weights: frozen")
+        ring.check(matrices * (bits + 0.5) / 8 / 2**20 <= planned <= matrices * (bits + 0.5) / 8 / 2**20 + 0.02 < wide, f"{name}: explain generate plans {planned} MiB for its matrices", report)
+        refused(r, f"training {name} itself", [r.program, "finetune_full", base, "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing", "wrapped",
+                                              "--train.max_seq_length", 32, "--train.max_steps", 1, *quantize], f"weights in {bits} bits cannot be trained", "finetune_lora")
+        refused(r, "a division that cuts blocks", [r.program, "generate", base, "--prompt", "a", "--devices", 4, "--mesh.tp", 4, *quantize], "inside a block", "mesh.tp")
+        refused(r, "another format than the folder's", [r.program, "generate", stored, "--prompt", "a", "--quantize", "bnb.nf4"], "leave quantize out")
+        refused(r, "blocks of blocks", [r.program, "convert", stored, r.folder / "again", "--dtype", name], "is in blocks already")
+        wide_again = said(r, "convert", stored, r.folder / f"wide-{name}")
+        back, want = (safetensors.load_file(folder / "model.safetensors") for folder in (r.folder / f"wide-{name}", values))
+        ring.check(all(torch.equal(back[key], want[key]) for key in want), f"{name}: convert writes the values of a folder in blocks", wide_again)
+        ring.check("quantization_config" not in (r.folder / f"wide-{name}" / "config.json").read_text(), f"{name}: without quantization_config")
+    tiny_models.make("llama 2", r.folder / "odd")
+    refused(r, "rows that are no whole blocks", [r.program, "generate", r.folder / "odd", "--prompt", "a", "--quantize", "q8_0"], "rows of 48 elements", "bnb.nf4")
+    refused(r, "a format that others do not hold", [r.program, "convert", base, r.folder / "x.pth", "--dtype", "q4_0"], "safetensors or gguf")
+    config = json.loads((r.folder / "stored-q8_0" / "config.json").read_text())
+    (r.folder / "stored-q8_0" / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gguf", "quant_type": "q2_k"}}))
+    refused(r, "a folder in blocks that are not read", [r.program, "generate", r.folder / "stored-q8_0", "--prompt", "a"], "quantization_config", "gguf")
