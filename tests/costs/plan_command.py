@@ -49,6 +49,8 @@ def fits(r):
     for size, expected in ((most, True), (most + 1, False)):
         found, _ = figures(r, *words, "--train.micro_batch_size", size, "--train.global_batch_size", size)
         ring.check((found["memory_bytes"] <= found["room_bytes"]) == expected, f"a micro-batch of {size} {'fits' if expected else 'does not fit'}")
+    result = plan(r, "llama-5m", "--model.max_position_embeddings", 128, "--cluster", "1xA10", "--fit", "sequence")
+    ring.check(result.code == 0 and "train.max_seq_length that fits is 128\n" in result.out, "of a model with few positions the longest sequence is found", str(result))
 
 
 def says_what_gpus_refuse(r):

@@ -87,6 +87,17 @@ TEST(Failure, ATimeoutThatARankHasToldOnTheScreenIsToldOnce) {
                                        "[0-9]+\\) gave up, as it says above; it then exited with code 1\n"));
 }
 
+TEST(Failure, AReasonThatARankHasToldOnTheScreenIsToldOnce) {
+  const std::string message = "step 3: the loss is nan\n  of rows 1 and 2";
+  Job job({"--launch", "2", "--out", "OUT", "--quiet", "--", "0:warn:rank 0: error: " + message, "0:fail:" + message,
+           "0:exit:1", "1:hang"});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), ContainsRegex("^rank 0: error: step 3: the loss is nan\n  of rows 1 and 2\njob failed after "
+                                       ".*: rank 0 \\(pid [0-9]+\\) failed, as it says above; it then exited with code "
+                                       "1\n"));
+  EXPECT_EQ(job.err().find("nan"), job.err().rfind("nan"));
+}
+
 TEST(Failure, OnlyConsequencesAreStillAFailure) {
   Job job({"--launch", "2", "--out", "OUT", "--quiet", "--", "0:exit:0", "1:consequence:broadcast: rank 0 is gone",
            "1:exit:1"});

@@ -3,11 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/launch/identity/rank_setup.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/store/token.h"
 
 namespace trireme::launch {
 namespace {
@@ -66,6 +71,43 @@ TEST(LocalRanks, DevicesThatDoNotDivideAreRefused) {
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("RANK=2 and WORLD_SIZE=8 with devices 4"));
   }
+}
+
+// Rank 0 of two, whose other rank never comes.
+RankEnvironment lonely() {
+  RankEnvironment e = bare(0, 2);
+  MeetingPoint point;
+  e.master_address = "127.0.0.1";
+  e.master_port = point.port;
+  e.store_fd = point.fd.release();
+  e.token = store::draw_token();
+  return e;
+}
+
+TEST(LocalRanks, ARankThatDoesNotComeIsNamedWithTheWayOut) {
+  RankEnvironment e = lonely();
+  LaunchSettings settings;
+  settings.join_timeout = std::chrono::milliseconds(100);
+  try {
+    find_local_ranks(e, settings);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has not come within 0.1s; see that each machine has started its ranks "
+                                        "and reaches 127.0.0.1:"));
+    EXPECT_THAT(error.what(), HasSubstr("raise launch.join_timeout"));
+  }
+}
+
+TEST(LocalRanks, ARankThatWaitsForOthersSaysSoAndEndsWhenItIsAskedTo) {
+  RankEnvironment e = lonely();
+  LaunchSettings settings;
+  settings.join_timeout = std::chrono::seconds(20);
+  settings.grace = std::chrono::seconds(4);  // of which it waits for three
+  ::testing::internal::CaptureStderr();
+  request_stop(SIGTERM);
+  EXPECT_THROW(find_local_ranks(e, settings), Stopped);
+  clear_stop_request();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "waiting for rank 1\n");
 }
 
 }  // namespace

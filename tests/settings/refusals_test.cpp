@@ -148,6 +148,12 @@ TEST(Refusals, TheLowestLearningRateFollowsTheHighest) {
   EXPECT_EQ(lowest_lr(settings_from("--train.min_lr 1e-7")), 1e-7);
 }
 
+TEST(Refusals, OfAnAddressForNumbersThatIsNone) {
+  EXPECT_EQ(verdict(settings_from("--train.prometheus_port 9100 --train.prometheus_address 0.0.0.0"), 1), "");
+  EXPECT_THAT(verdict(settings_from("--train.prometheus_port 9100 --train.prometheus_address localhost"), 1),
+              HasSubstr("train.prometheus_address localhost is no IPv4 address"));
+}
+
 TEST(Refusals, OfBackendsThatCannotCarryARun) {
   const auto refusal_of_backend = [](const std::string& backend, int64_t ranks) -> std::string {
     try {
@@ -165,22 +171,61 @@ TEST(Refusals, OfBackendsThatCannotCarryARun) {
   EXPECT_THAT(verdict(settings_from("--comm.backend nccl"), 2), HasSubstr("needs accelerator cuda"));
 }
 
+std::string refusal_of_places(const std::string& arguments) {
+  try {
+    validate_places(settings_from(arguments));
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
 TEST(Refusals, OfPlacesThatCannotBeWritten) {
   const YamlFile file("x");
-  const auto refusal_of_places = [](const std::string& arguments) -> std::string {
-    try {
-      validate_places(settings_from(arguments));
-      return "";
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-  };
   EXPECT_THAT(refusal_of_places("--out_dir " + file.path()), HasSubstr(file.path() + " is a file"));
   EXPECT_THAT(refusal_of_places("--out_dir " + file.path() + "/inside"), HasSubstr(file.path() + " is a file"));
   EXPECT_THAT(refusal_of_places("--bench.json /nowhere/at/all.json"), HasSubstr("there is no folder /nowhere/at"));
   EXPECT_THAT(refusal_of_places("--evaluate.json /tmp"), HasSubstr("is a folder"));
   EXPECT_EQ(refusal_of_places("--out_dir /tmp/trireme-none/x --profile.schedule /tmp/trireme-none/x/s.svg"), "");
   EXPECT_EQ(refusal_of_places("--out_dir new --bench.json result.json"), "");
+  for (const std::string& device : std::vector<std::string>{"/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
+    EXPECT_THAT(refusal_of_places("--evaluate.json " + device), HasSubstr(device + " is a device or a pipe"));
+  EXPECT_EQ(refusal_of_places("--evaluate.json /dev/shm/result.json"), "");
+}
+
+TEST(Refusals, OfResultsThatWouldBeWrittenOverAnotherFile) {
+  const YamlFile file("x");
+  const std::filesystem::path path = file.path();
+  const std::string there = path.string(), also = (path.parent_path() / "." / path.filename()).string();
+  EXPECT_THAT(refusal_of_places("--evaluate.classify " + there + " --evaluate.predictions " + also),
+              testing::AllOf(HasSubstr("evaluate.predictions " + also + " is the file of evaluate.classify, too"),
+                             HasSubstr("name another file")));
+  EXPECT_THAT(refusal_of_places("--evaluate.tasks [piqa=a.jsonl,copa=" + there + "] --evaluate.json " + there),
+              HasSubstr("is the file of evaluate.tasks, too"));
+  EXPECT_THAT(refusal_of_places("--generate.prompts new.jsonl --generate.output ./new.jsonl"),
+              HasSubstr("is the file of generate.prompts, too"));
+  const std::string both = refusal_of_places("--evaluate.json new.json --evaluate.predictions new.json");
+  EXPECT_THAT(both, HasSubstr("evaluate.json new.json is the file of evaluate.predictions, too"));
+  EXPECT_EQ(both.find("error:"), both.rfind("error:")) << both;
+  EXPECT_EQ(refusal_of_places("--evaluate.json a.json --evaluate.predictions b.jsonl --evaluate.text c.txt"), "");
+}
+
+TEST(Refusals, OfACommandsOwnFiles) {
+  std::optional<std::string> output = "/nowhere/at/all.json";
+  const auto refusal_of_own = [&]() -> std::string {
+    try {
+      validate_places(std::vector<Section>{
+          {.name = "", .title = "", .rows = {{"output", &output, "file", {.writes_file = true}}}}});
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of_own(), HasSubstr("output /nowhere/at/all.json cannot be written: there is no folder"));
+  output = "all.json";
+  EXPECT_EQ(refusal_of_own(), "");
+  output.reset();
+  EXPECT_EQ(refusal_of_own(), "");
 }
 
 }  // namespace

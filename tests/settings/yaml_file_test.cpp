@@ -176,6 +176,19 @@ TEST(YamlFile, AMixtureIsAListOfPathsAndWeights) {
             (Items{"0.7 a, c", "\n", "3"}));
 }
 
+TEST(YamlFile, ItemsOfAListThatIsTypedMayBeInQuotes) {
+  using Items = std::vector<std::string>;
+  const auto items = [](const std::string& typed) {
+    return parse_line({"--data.mixture", typed}).settings.data.mixture.value_or(Items());
+  };
+  EXPECT_EQ(items(R"([END, "\n", "a, b"])"), (Items{"END", "\n", "a, b"}));
+  EXPECT_EQ(items("['END', 'a, b']"), (Items{"END", "a, b"}));
+  EXPECT_EQ(items(R"("\n")"), (Items{"\n"}));
+  EXPECT_EQ(items(R"("a", "b")"), (Items{"a", "b"}));
+  EXPECT_EQ(items(R"([don't, "x, 'y' ])"), (Items{"don't", "\"x", "y"}));
+  EXPECT_EQ(items(R"(["\d+", b\n])"), (Items{"\\d+", "b\\n"})) << "no escape of JSON, no quotes";
+}
+
 TEST(YamlFile, AMissingFileOrAFolderIsRefusedByPath) {
   EXPECT_THAT(refusal({"--config", "not/there.yaml"}), HasSubstr("cannot open not/there.yaml: No such file"));
   EXPECT_THAT(refusal({"--config", "/"}), HasSubstr("cannot read /: Is a directory"));

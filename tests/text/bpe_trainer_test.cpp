@@ -89,5 +89,18 @@ TEST(TrainedTokenizer, what_is_written_loads_and_gives_the_trained_tokens) {
   EXPECT_EQ(tokenizer->decode(ids), "hello hello<|endoftext|>");
 }
 
+TEST(TrainedTokenizer, a_place_that_cannot_be_a_folder_is_refused_before_the_training) {
+  const data::TemporaryFolder folder;
+  const std::filesystem::path file = folder.write("text.txt", "a");
+  for (const std::filesystem::path& place : {file, file / "inside"}) try {
+      check_output(place, true);
+      ADD_FAILURE() << place;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(file.string() + " is a file; name another --output"), std::string::npos)
+          << error.what();
+    }
+  check_output(file.parent_path() / "new" / "folder", false);
+}
+
 }  // namespace
 }  // namespace trireme::text

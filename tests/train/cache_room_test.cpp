@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "trireme/base/error.h"
 
 namespace trireme::train {
@@ -60,6 +62,16 @@ TEST(CacheRoom, RefusesWhatHoldsNoTextAndAGivenCacheThatDoesNotFit) {
   };
   refused(int64_t{32} << 20, false, "a text of 4,096 tokens needs a cache of");
   refused(int64_t{200} << 20, true, "generate.cache_tokens 32768 needs");
+}
+
+TEST(CacheRoom, IsForNoMoreTextsThanThereAre) {
+  const model::ModelConfig config = model::catalogue_config("llama-5m");
+  const std::vector<std::vector<int64_t>> prompts = {{1, 2, 3}, {4}};
+  EXPECT_EQ(wish_to_write(config, prompts, /*samples=*/1, /*max_new_tokens=*/8, /*texts=*/1'000'000).room.texts, 2);
+  EXPECT_EQ(wish_to_write(config, prompts, /*samples=*/3, /*max_new_tokens=*/8, /*texts=*/32).room.texts, 6);
+  const generate::Room four = wish_to_write(config, prompts, /*samples=*/50, /*max_new_tokens=*/8, /*texts=*/4).room;
+  EXPECT_EQ(four.texts, 4);
+  EXPECT_EQ(four.cache_tokens, 4 * ops::kAttentionPage);
 }
 
 }  // namespace

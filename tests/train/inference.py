@@ -82,6 +82,11 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     choice = evaluate(r, run, "--multiple_choice", file)["multiple_choice"]
     ring.check(choice["questions"] == 3 and abs(choice["acc"] - right / 3) < 1e-9, f"{right} of 3 answers are right, as transformers says")
 
+    file.write_text(json.dumps({"context": "the sea " * 10, "choices": [" was", " and"], "answer": 0}) + "\n" + json.dumps(questions[0]))
+    result = r.run([r.program, "evaluate", str(run), "--multiple_choice", str(file)])
+    ring.check(result.code == 0 and "multiple choice: of 2 texts only the newest 65 tokens are read, as the model has 64 positions" in result.err,
+               "texts that are cut are told of", str(result))
+
     file.write_text('{"context": "a", "choices": ["b"], "answer": 0}\n{"context": "a", "choices": [], "answer": 0}\n')
     bad = {"a question without choices": (["evaluate", run, "--multiple_choice", file], ":2: "),
            "no such folder": (["generate", r.folder / "nothing"], "no folder"),

@@ -94,6 +94,12 @@ ANSWERS = [
     ("explain settings --markdwn", 2, ["no setting or group of settings 'markdwn'"]),
     ("bench train llama-5m --json", 2, ["for instance --bench.json=result.json"]),
     ("bench train llama-5m --json nowhere/at/all.json", 2, ["bench.json", "there is no folder"]),
+    ("bench gemm llama-5m --quick --json nowhere/at/all.json", 2, ["bench.json", "there is no folder"]),
+    ("plan llama-5m --json nowhere/at/all.json", 2, ["json nowhere/at/all.json", "there is no folder"]),
+    ("explain schedule llama-5m --output nowhere/at/all.svg", 2, ["output nowhere/at/all.svg", "there is no folder"]),
+    ("convert_config --config run.yaml --output nowhere/at/all.yaml", 2, ["output nowhere/at/all.yaml", "there is no folder"]),
+    ("evaluate {run} --text text.txt --json /dev/fd/1", 2, ["evaluate.json /dev/fd/1 is a device or a pipe"]),
+    ("evaluate {run} --text text.txt --json ./text.txt", 2, ["evaluate.json ./text.txt is the file of evaluate.text, too"]),
 ]
 
 
@@ -129,6 +135,12 @@ def answers_hold(r):
         if result.code != code or missing or ugly or long:
             bad.append(f"{line}: exit code {result.code} instead of {code}, lacks {missing}, says {ugly}\n{result.err[-1500:]}")
     ring.check(not bad, f"{len(ANSWERS)} commands are answered in words", "\n".join(bad))
+
+
+def labels_are_predicted_on_one_rank_of_any_machine(r):
+    env = ring.environment(HWLOC_SYNTHETIC="numa:2 core:1 pu:1", HWLOC_THISSYSTEM="1")
+    result = r.run([r.program, "evaluate", str(r.folder / "run"), "--classify", "text.txt"], env=env)
+    ring.check(result.code == 2 and "has no classification head" in result.text, "on two NUMA nodes, too, one rank predicts labels", str(result))
 
 
 def one_setting_is_one_setting(r):
@@ -192,6 +204,7 @@ def a_resume_is_marked_in_the_picture(r):
 with ring.Ring(sys.argv[1]) as r:
     answers_hold(r)
     one_setting_is_one_setting(r)
+    labels_are_predicted_on_one_rank_of_any_machine(r)
     the_environment_is_checked(r)
     a_sample_is_held_out(r)
     the_start_says_what_lies_outside_the_plan(r)

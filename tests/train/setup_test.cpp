@@ -39,6 +39,14 @@ TEST(Setup, AHostNeedsWhatItsRanksPlan) {
   }
 }
 
+TEST(Setup, MorePassesThanANumberHoldsAreNoEnd) {
+  Settings settings;
+  settings.train.epochs = 1'000'000'000'000'000'000;
+  EXPECT_EQ(run_steps(settings, 64, /*samples_per_epoch=*/12), 0x7fff'ffff'ffff'ffff / settings.train.global_batch_size);
+  settings.train.max_steps = 10;
+  EXPECT_EQ(run_steps(settings, 64, /*samples_per_epoch=*/12), 10);
+}
+
 // Answers in 4 bits lie where no value is between two steps: the arena grows only by what does not fit there.
 TEST(Setup, AnswersInFourBitsTakeMemoryThatIsPlannedAnyway) {
   for (const char* texts : {"4", "512"}) {

@@ -2,10 +2,16 @@
 // whole tasks in tasks_judge.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tests/data/refusal.h"
+#include "trireme/train/eval_tasks.h"
 #include "trireme/train/task_file.h"
 
 namespace trireme::train {
@@ -117,6 +123,7 @@ TEST(WrittenTask, WhatIsNotBuiltIsRefusedInOneSentenceThatNamesIt) {
               HasSubstr("output_type is multiple_choice, and only generate_until"));
   EXPECT_THAT(task_refusal("repeats: 64"), HasSubstr("repeats is 64, and only 1 is built"));
   EXPECT_THAT(task_refusal("generation_kwargs: {num_beams: 4}"), HasSubstr("generation_kwargs.num_beams is not built"));
+  EXPECT_THAT(task_refusal("generation_kwargs: {until: {a: b}}"), HasSubstr("generation_kwargs.until is no list of texts"));
   EXPECT_THAT(task_refusal("generation_kwargs: 4"), HasSubstr("generation_kwargs is no map of keys"));
   EXPECT_THAT(task_refusal("metric_list: [{metric: bleu}]"),
               HasSubstr("metric is bleu, and only exact_match is built"));
@@ -144,6 +151,38 @@ TEST(WrittenTask, RowsAreThoseOfTheSplitThatIsTested) {
   EXPECT_EQ(task_of("dataset_kwargs: {data_files: {test: a.jsonl, train: b.jsonl}}\ntest_split: test").rows.string(),
             "a.jsonl");
   EXPECT_EQ(task_of("dataset_kwargs: {data_files: {dev: c.jsonl}}\nvalidation_split: dev").rows.string(), "c.jsonl");
+}
+
+TEST(EvalTasks, ExamplesOfATaskComeFromOneFile) {
+  const std::filesystem::path rows =
+      std::filesystem::temp_directory_path() / ("trireme-rows-" + std::to_string(::getpid()) + ".jsonl");
+  std::ofstream(rows) << R"({"goal": "a", "sol1": "b", "sol2": "c", "label": 1})" << "\n";
+  const std::string piqa = "piqa=" + rows.string();
+  EvaluateSettings settings;
+  settings.num_fewshot = 1;
+  settings.tasks = std::vector<std::string>{piqa};
+  settings.fewshot = std::vector<std::string>{piqa};
+  const std::vector<EvalTask> tasks = read_tasks(settings);
+  settings.fewshot = std::vector<std::string>{piqa, piqa};
+  const std::string twice = data::refusal([&] { read_tasks(settings); });
+  std::filesystem::remove(rows);
+  ASSERT_EQ(tasks.size(), 1U);
+  EXPECT_EQ(tasks.front().questions.front().choices.front().context, "Question: a\nAnswer: c\n\nQuestion: a\nAnswer:");
+  EXPECT_THAT(twice, HasSubstr("evaluate.fewshot names piqa twice; put its examples into one file"));
+}
+
+// Whoever checks a command would leave nothing in it for the ranks.
+TEST(EvalTasks, RowsInAPipeAreRefused) {
+  const std::string row = "{\"goal\": \"a\", \"sol1\": \"b\", \"sol2\": \"c\", \"label\": 1}\n";
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], row.data(), row.size()), static_cast<ssize_t>(row.size()));
+  ::close(ends[1]);
+  EvaluateSettings settings;
+  settings.tasks = std::vector<std::string>{"piqa=/dev/fd/" + std::to_string(ends[0])};
+  EXPECT_THAT(data::refusal([&] { read_tasks(settings); }),
+              AllOf(HasSubstr("evaluate.tasks: cannot read /dev/fd/"), HasSubstr("it is a named pipe, not a file")));
+  ::close(ends[0]);
 }
 
 }  // namespace

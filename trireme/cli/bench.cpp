@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/shared_library.h"
@@ -49,6 +50,8 @@ int run_here(const std::string& topic, const std::string& model, Arguments argum
   const ParsedSettings parsed = read_settings(arguments, overlay(topic, model));
   refuse_gpus(parsed.settings, "bench " + topic);
   check_model(parsed.settings);
+  bench::BenchSettings options = parsed.settings.bench;
+  validate_places(std::vector<config::Section>{section(options)});
   return run(parsed.settings, command_line(topic, arguments));
 }
 
@@ -104,6 +107,7 @@ int run_scaling(Arguments arguments) {
         "error: bench scaling gives every rank one micro-batch, however many ranks there are: leave "
         "train.global_batch_size out and set train.micro_batch_size");
   check_model(parsed.settings);
+  validate_places(parsed.settings);
   bench::BenchSettings& b = parsed.settings.bench;
   if (!parsed.given("bench.steps")) b.steps = b.quick ? 2 : 5;
   if (!parsed.given("bench.warmup")) b.warmup = b.quick ? 1 : 2;
@@ -114,6 +118,7 @@ int run_calibrate(Arguments arguments) {
   config::Overlay o = overlay("calibrate", "");
   o.positional = "";
   const ParsedSettings parsed = read_settings(arguments, o);
+  validate_places(parsed.settings);
   if (parsed.settings.accelerator == engine::Accelerator::cuda) base::require_gpus(1);
   return bench::bench_calibrate(parsed.settings);
 }

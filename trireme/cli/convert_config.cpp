@@ -4,12 +4,14 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/dialects/systems.h"
+#include "trireme/settings/validate.h"
 
 namespace trireme::cli {
 namespace {
@@ -36,6 +38,7 @@ int run_convert_config(Arguments arguments) {
     fmt::print("{}", kConvertConfigUsage);
     return 0;
   }
+  validate_places(std::vector<config::Section>{own});
   std::string text;
   for (const config::Account& account : parsed.accounts)
     if (account.is_ignored)

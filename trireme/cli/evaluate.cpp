@@ -23,6 +23,13 @@ int run_evaluate(Arguments arguments) {
                         "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
                         "mesh.tp and mesh.pp divide the model; further ranks are copies that share the work.\n\n",
                 .help_groups = {"evaluate"},
+                .complete =
+                    [](ParsedSettings& parsed) {
+                      // One rank predicts labels, also where there would be one for each NUMA node.
+                      if (parsed.settings.evaluate.classify && !parsed.given("devices") &&
+                          !launch::rank_environment().launched)
+                        parsed.settings.devices = 1;
+                    },
                 .check =
                     [](const Settings& settings) {
                       if (settings.evaluate.checkpoint.empty())

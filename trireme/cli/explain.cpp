@@ -156,6 +156,7 @@ int run_explain(Arguments arguments) {
   }
   if (name == "settings") return explain_settings(rest);
   ParsedSettings parsed = read_settings(rest, {.command = "explain " + name, .own = own});
+  validate_places(own);
   train::place_run(parsed);
   train::take_over_run(parsed);
   if (name == "memory" || name == "schedule") complete_task(parsed);

@@ -129,7 +129,7 @@ config::Section section(ScheduleView& view, bool rank_alone) {
           {"output",
            &view.output,
            "file to write to",
-           {.absent = "null", .when_absent = "the terminal", .example = "step.svg"}},
+           {.absent = "null", .when_absent = "the terminal", .example = "step.svg", .writes_file = true}},
           rank,
           {"hardware",
            &view.hardware,

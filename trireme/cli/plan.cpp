@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -22,6 +23,7 @@
 #include "trireme/costs/report.h"
 #include "trireme/engine/device.h"
 #include "trireme/settings/derived.h"
+#include "trireme/settings/validate.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -112,26 +114,21 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
     const Explained e = plan_of(s, rank);
     return costs::needed({&e.plan}, machines) <= costs::room(machines.hardware);
   };
-  int64_t found = 0;
-  if (what == "micro_batch") {
-    const auto set = [&](int64_t n) { s.train.micro_batch_size = n; };
-    found = largest(1, 4096, set, fit);
-    set(std::max<int64_t>(1, found));
-  } else {
-    const model::ModelConfig config = model::config_of(s.model);
-    const auto set = [&](int64_t n) { s.train.max_seq_length = n; };
-    found = largest(256, config.longest_sequence(), set, fit);
-    set(std::max<int64_t>(256, found));
-  }
+  const int64_t longest = model::config_of(s.model).longest_sequence();
+  const bool batches = what == "micro_batch";
+  const int64_t unit = batches ? 1 : std::min<int64_t>(256, longest);
+  const auto set = [&](int64_t n) {
+    batches ? void(s.train.micro_batch_size = n) : void(s.train.max_seq_length = n);
+  };
+  int64_t found = largest(unit, batches ? 4096 : longest, set, fit);
+  set(std::max(unit, found));
   round_batch(s, batch);
-  const int64_t unit = what == "micro_batch" ? 1 : 256;
-  for (int64_t& value = what == "micro_batch" ? s.train.micro_batch_size : *s.train.max_seq_length;
-       staged && found > unit && !fits(s, machines); found -= unit) {
-    value = found - unit;
+  for (; staged && found > unit && !fits(s, machines); found -= unit) {
+    set(found - unit);
     round_batch(s, batch);
   }
   fmt::print("fit      the largest {} that fits is {}\n",
-             what == "micro_batch" ? "train.micro_batch_size" : "train.max_seq_length",
+             batches ? "train.micro_batch_size" : "train.max_seq_length",
              found > 0 ? base::human_count(found) : std::string("none"));
 }
 
@@ -198,6 +195,7 @@ int run_plan(Arguments arguments) {
     fmt::print("{}", strategy_table());
     return 0;
   }
+  validate_places(std::vector<config::Section>{section(view)});
   complete_task(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);
   settle(parsed, cluster);

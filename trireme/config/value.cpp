@@ -136,11 +136,33 @@ std::optional<Refusal> read(const Setting& setting, const Given& given, Millisec
   return check_bounds(setting, given, static_cast<double>(out.count()) / 1000, true);
 }
 
-std::string trimmed(std::string text) {
+std::string without_spaces(std::string text) {
   text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
   text.erase(text.find_last_not_of(' ') + 1);
-  const bool quotes = text.size() > 1 && text.front() == text.back() && (text[0] == '"' || text[0] == '\'');
-  return quotes ? text.substr(1, text.size() - 2) : text;
+  return text;
+}
+
+// The quote that ends what begins with the one at `open`; npos if there is none at either place.
+size_t closing_quote(const std::string& text, size_t open) {
+  if (open >= text.size() || (text[open] != '"' && text[open] != '\'')) return std::string::npos;
+  for (size_t at = open + 1; at < text.size(); at += text[open] == '"' && text[at] == '\\' ? 2 : 1)
+    if (text[at] == text[open]) return at;
+  return std::string::npos;
+}
+
+// Without spaces around it and, if all of it is in quotes, without these; double quotes may hold JSON's escapes.
+std::string trimmed(const std::string& given) {
+  const std::string text = without_spaces(given);
+  if (text.empty() || closing_quote(text, 0) != text.size() - 1) return text;
+  if (const auto unescaped = base::parse_json_if_sound(text); unescaped.is_string())
+    return unescaped.get<std::string>();
+  return text.substr(1, text.size() - 2);
+}
+
+// The comma behind the item that begins at `start`, or the end. Commas in the item's quotes do not count.
+size_t end_of_item(const std::string& text, size_t start) {
+  const size_t first = text.find_first_not_of(' ', start), closed = closing_quote(text, first);
+  return std::min(text.find(',', closed == std::string::npos ? start : closed), text.size());
 }
 
 // A list as JSON has it, whose texts may hold commas and escapes: ["a, b", "\n"].
@@ -156,6 +178,7 @@ std::optional<std::vector<std::string>> json_items(const std::string& text) {
 }
 
 // A list from YAML, or from the command line: [0.9,0.95], (0.9, 0.95), 0.9,0.95, one item alone, or a list of JSON.
+// Items may be in quotes: [END, "\n", "a, b"].
 std::vector<std::string> items_of(const Given& given) {
   if (given.kind != Given::Kind::scalar) return given.items;
   std::string text = trimmed(given.text);
@@ -164,10 +187,10 @@ std::vector<std::string> items_of(const Given& given) {
   const auto within_pair = [&](char open, char close) {
     return text.size() > 1 && text.front() == open && text.back() == close;
   };
-  if (within_pair('[', ']') || within_pair('(', ')')) text = trimmed(text.substr(1, text.size() - 2));
+  if (within_pair('[', ']') || within_pair('(', ')')) text = without_spaces(text.substr(1, text.size() - 2));
   std::vector<std::string> items;
   for (size_t start = 0; start <= text.size() && !text.empty();) {
-    const size_t end = std::min(text.find(',', start), text.size());
+    const size_t end = end_of_item(text, start);
     items.push_back(trimmed(text.substr(start, end - start)));
     start = end + 1;
   }

@@ -52,7 +52,7 @@ std::vector<LabeledText> read_labeled_texts(const fs::path& path, const std::str
   if (fs::is_directory(path))
     throw UsageError(fmt::format(
         "{} is a folder: name a file of labelled texts, or a folder with train.jsonl and val.jsonl", path.string()));
-  const std::string all = base::read_file_or_pipe(path);
+  const std::string all = base::read_file(path);
   std::vector<LabeledText> texts;
   if (const size_t first = all.find_first_not_of(" \t\r\n"); first != std::string::npos && all[first] == '[') {
     const json list = base::parse_json_if_sound(all);

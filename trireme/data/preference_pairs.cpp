@@ -118,7 +118,7 @@ PreferencePair parse_preference_pair(std::string_view text, const std::string& p
 }
 
 std::vector<PreferencePair> read_preference_pairs(const std::filesystem::path& path) {
-  const std::string text = base::read_file_or_pipe(path);
+  const std::string text = base::read_file(path);
   RecordReader records(text, path.string());
   std::vector<PreferencePair> pairs;
   while (const auto record = records.next())

@@ -169,7 +169,8 @@ config::Section section(PrepareSettings& s) {
               {"prepare.count", &s.count, "documents that data show prints", {.unit = "documents", .at_least = 1}},
               {"prepare.ids", &s.ids, "data show prints each token's id after it"},
               {"prepare.step", &s.step, "optimizer step whose samples trireme data ledger lists, the first is 1",
-               Rules{.at_least = 1, .absent = "null", .when_absent = "none is listed", .example = "1"}}}};
+               Rules{
+                   .at_least = 1, .at_most = 1e9, .absent = "null", .when_absent = "none is listed", .example = "1"}}}};
 }
 
 }  // namespace trireme::data

@@ -34,8 +34,13 @@ Alone::Alone(const model::ModelConfig& config, const model::Precision& precision
              const Room& room, int64_t longest_prompt, std::span<char> memory)
     : model_(model::build_model(config, precision, {}, {.trains = false})),
       engine_(engine_of(model_, plan_of(model_, precision, room, longest_prompt), memory)),
-      generator_(engine_, room) {
+      room_(room) {
   refill(fill);
+}
+
+Generator& Alone::generator() {
+  if (!generator_) generator_.emplace(engine_, room_);
+  return *generator_;
 }
 
 void Alone::refill(const model::FillWeights& fill) {
@@ -65,7 +70,7 @@ void Alone::refill(const model::FillWeights& fill) {
 }
 
 at::Tensor Alone::logits(std::span<const int64_t> tokens, int64_t at_a_time) {
-  const Limits& limits = generator_.limits();
+  const Limits& limits = generator().limits();
   const auto count = std::ssize(tokens);
   if (count > std::min(limits.context, limits.pages * limits.page_tokens))
     throw UsageError(fmt::format("the cache has room for {} tokens, and there are {}",
@@ -83,7 +88,7 @@ at::Tensor Alone::logits(std::span<const int64_t> tokens, int64_t at_a_time) {
                          .places = places,
                          .logit_rows = at::arange(rows, at::kLong),
                          .seeds = {0}};
-    if (config().is_free()) run.codes = generator_.uniform_codes(0, positions);
+    if (config().is_free()) run.codes = generator().uniform_codes(0, positions);
     parts.push_back(
         engine_
             .generate(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)), positions, std::move(run))

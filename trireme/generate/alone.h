@@ -1,6 +1,7 @@
 // A model that is alone on this rank and not trained: its own plan, arena and engine, for texts.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "trireme/generate/generator.h"
@@ -20,7 +21,8 @@ class Alone {
   /// Writes the weights anew.
   void refill(const model::FillWeights& fill);
 
-  Generator& generator() { return generator_; }
+  /// Made by the first call; a caller that has its own needs none.
+  Generator& generator();
   engine::Engine& engine() { return engine_; }
   const model::ModelConfig& config() const { return model_.config; }
   /// Logits [N,V] after each of `tokens`, which begin a text and are read `at_a_time`; 0: as many as a run has room
@@ -31,7 +33,8 @@ class Alone {
  private:
   model::Model model_;
   engine::Engine engine_;
-  Generator generator_;
+  Room room_;
+  std::optional<Generator> generator_;
 };
 
 /// Bytes of Alone's arena.

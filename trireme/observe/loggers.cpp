@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "trireme/base/error.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/observe/append.h"
 
@@ -224,9 +225,10 @@ std::string PrometheusServer::text() {
   return all;
 }
 
-// One client after another; each gets a second to ask and to take the answer.
+// One client after another; each gets a second to ask and one to take the answer, also if it does so byte by byte.
 void PrometheusServer::serve() {
   constexpr timeval kPatience{1, 0};
+  constexpr double kSeconds = 1;
   constexpr size_t kMostRequest = 8192;
   for (;;) {
     pollfd both[] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
@@ -238,7 +240,8 @@ void PrometheusServer::serve() {
     setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
     std::string request;
     char bytes[1024];
-    while (request.size() < kMostRequest && request.find("\r\n\r\n") == std::string::npos) {
+    base::Stopwatch watch;
+    while (request.size() < kMostRequest && request.find("\r\n\r\n") == std::string::npos && watch.seconds() < kSeconds) {
       const ssize_t read = recv(client.get(), bytes, sizeof bytes, 0);
       if (read <= 0) break;
       request.append(bytes, static_cast<size_t>(read));
@@ -249,7 +252,8 @@ void PrometheusServer::serve() {
         "HTTP/1.1 {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: "
         "close\r\n\r\n{}",
         known ? "200 OK" : "404 Not Found", body.size(), body);
-    for (std::string_view rest = answer; !rest.empty();) {
+    watch = {};
+    for (std::string_view rest = answer; !rest.empty() && watch.seconds() < kSeconds;) {
       const ssize_t sent = send(client.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
       if (sent <= 0) break;
       rest.remove_prefix(static_cast<size_t>(sent));

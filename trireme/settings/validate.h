@@ -18,9 +18,12 @@ void validate(const Settings& settings, int64_t world_size);
 /// Errors    UsageError
 void validate_backend(const Settings& settings, int64_t world_size);
 
-/// Refuses, before hours of work, an out_dir or files of results that cannot be written.
+/// Refuses, before hours of work, an out_dir or files of results that cannot be written, and results that would be
+/// written over a file that another setting names.
 /// Errors    UsageError
 void validate_places(const Settings& settings);
+/// The same for a command's own options. They name files in folders that are there.
+void validate_places(const std::vector<config::Section>& own);
 
 /// A training run must know when to stop: steps, tokens, epochs or time.
 /// Errors    UsageError

@@ -1,6 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
 
 #include "trireme/config/problems.h"
 #include "trireme/config/value.h"
@@ -33,6 +39,75 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
   return !inside.empty() && *inside.begin() != "..";
 }
 
+// What no file may replace: /dev/null, a pipe, a link to an open file (/dev/stdout).
+bool is_device(const fs::path& path) {
+  std::error_code ignored;
+  const std::string folder = fs::absolute(path).lexically_normal().parent_path().string();
+  return fs::is_other(fs::status(path, ignored)) || folder == "/dev" || folder == "/dev/fd" ||
+         folder.starts_with("/proc/");
+}
+
+// A file that is not there counts by its path.
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored) || fs::absolute(a).lexically_normal() == fs::absolute(b).lexically_normal();
+}
+
+struct NamedFile {
+  std::string_view key;
+  bool is_result = false;
+  fs::path path;
+};
+
+std::vector<std::string> texts_of(const config::Setting& setting) {
+  if (auto* const* text = std::get_if<std::string*>(&setting.value)) return {**text};
+  if (auto* const* text = std::get_if<std::optional<std::string>*>(&setting.value))
+    return *text && (*text)->has_value() ? std::vector<std::string>{***text} : std::vector<std::string>();
+  if (auto* const* list = std::get_if<std::vector<std::string>*>(&setting.value)) return **list;
+  if (auto* const* list = std::get_if<std::optional<std::vector<std::string>>*>(&setting.value))
+    return (*list)->value_or(std::vector<std::string>());
+  return {};
+}
+
+// The files that settings may name: texts, and what stands behind NAME= in lists.
+std::vector<NamedFile> named_files(const std::vector<config::Section>& sections) {
+  std::vector<NamedFile> named;
+  for (const config::Section& section : sections)
+    for (const config::Setting& setting : section.rows)
+      for (const std::string& text : texts_of(setting)) {
+        if (!text.empty()) named.push_back({setting.key, setting.rules.writes_file, text});
+        const size_t behind = text.find('=') + 1;
+        if (behind > 0 && behind < text.size()) named.push_back({setting.key, false, text.substr(behind)});
+      }
+  return named;
+}
+
+// Results replace the file that they are written to. `made`: a folder that will be there by then, or none.
+void check_results(const std::vector<config::Section>& sections, const fs::path& made, config::Problems& problems) {
+  const std::vector<NamedFile> named = named_files(sections);
+  for (const NamedFile& result : named) {
+    if (!result.is_result) continue;
+    const fs::path folder = fs::absolute(result.path).parent_path();
+    const std::string what = fmt::format("{} {}", result.key, result.path.string());
+    const auto other = std::ranges::find_if(named, [&](const NamedFile& file) {
+      // Of two files of results, the first one is told.
+      return file.key != result.key && !(file.is_result && file.key < result.key) &&
+             is_same_file(file.path, result.path);
+    });
+    if (is_folder(result.path))
+      problems.add(what + " is a folder", {}, "name a file in it");
+    else if (is_device(result.path))
+      problems.add(what + " is a device or a pipe, and results take the place of a file", {},
+                   "name a file, for instance result.json");
+    else if (!is_folder(folder) && (made.empty() || !is_inside(folder, made)))
+      problems.add(fmt::format("{} cannot be written: there is no folder {}", what, folder.string()), {},
+                   "make the folder first, or name a file in another one");
+    else if (other != named.end())
+      problems.add(fmt::format("{} is the file of {}, too", what, other->key), {},
+                   "one would be written over the other; name another file");
+  }
+}
+
 }  // namespace
 
 void validate_places(const Settings& s) {
@@ -41,18 +116,15 @@ void validate_places(const Settings& s) {
     problems.add(fmt::format("out_dir {} cannot be a folder: {} is a file", s.out_dir, there.string()), {},
                  "name a folder, for instance --out_dir out/mine; it is made where it is missing");
   Settings copy = s;
-  declare(copy).for_each([&](const config::Section&, const config::Setting& setting) {
-    if (!setting.rules.writes_file || is_absent(setting)) return;
-    const fs::path file = value_text(setting), folder = fs::absolute(file).parent_path();
-    if (is_folder(file))
-      problems.add(fmt::format("{} {} is a folder", setting.key, file.string()), {}, "name a file in it");
-    else if (!is_folder(folder) && !is_inside(folder, s.out_dir))
-      problems.add(
-          fmt::format("{} {} cannot be written: there is no folder {}", setting.key, file.string(), folder.string()),
-          {}, "make the folder first, or name a file in another one");
-  });
+  check_results(declare(copy).sections(), s.out_dir, problems);
   if (s.offload.uses(schedule::Tier::disk))
     problems.add_if(schedule::check_offload_folder(s.offload.path.value_or(what_is_there(s.out_dir).string())));
+  problems.throw_if_any();
+}
+
+void validate_places(const std::vector<config::Section>& own) {
+  config::Problems problems;
+  check_results(own, {}, problems);
   problems.throw_if_any();
 }
 

@@ -92,6 +92,12 @@ void check_output(const std::filesystem::path& folder, bool overwrite) {
   if (!overwrite && std::filesystem::exists(path))
     throw UsageError(
         fmt::format("{} already exists; name another --output, or replace it with --overwrite", path.string()));
+  std::error_code ignored;
+  std::filesystem::path there = std::filesystem::absolute(folder);
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  if (!std::filesystem::is_directory(there, ignored))
+    throw UsageError(fmt::format("{} cannot be a folder, because {} is a file; name another --output", folder.string(),
+                                 there.string()));
 }
 
 void write_tokenizer(const std::filesystem::path& folder, const TrainedBpe& trained, const NamedPattern& pattern,

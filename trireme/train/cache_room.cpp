@@ -54,7 +54,7 @@ CacheWish wish_to_write(const model::ModelConfig& config, const std::vector<std:
   std::ranges::sort(needs, std::greater<>());
   int64_t wanted = 0;
   for (size_t i = 0; i < std::min<size_t>(needs.size(), static_cast<size_t>(texts)); ++i) wanted += needs[i];
-  return {.room = {.texts = texts,
+  return {.room = {.texts = std::min<int64_t>(texts, std::ssize(needs)),
                    .tokens = config.is_free() ? std::max<int64_t>(512, longest) : 512,
                    .cache_tokens = wanted * ops::kAttentionPage},
           .needed_tokens = needs.front() * ops::kAttentionPage};

@@ -15,7 +15,7 @@ struct CacheWish {
   bool is_given = false;      ///< by generate.cache_tokens: it is not made smaller
 };
 
-/// Room for as many of the longest texts as are written at a time: `samples` for each prompt.
+/// Room for the longest texts, of which there are `samples` for each prompt; at most `texts` are written at a time.
 CacheWish wish_to_write(const model::ModelConfig& config, const std::vector<std::vector<int64_t>>& prompts,
                         int64_t samples, int64_t max_new_tokens, int64_t texts);
 

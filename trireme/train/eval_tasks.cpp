@@ -329,6 +329,8 @@ std::map<std::string, std::string> examples_of(const EvaluateSettings& settings,
   for (const std::string& entry : settings.fewshot.value_or(std::vector<std::string>())) {
     const auto [named, file] = named_file(entry, "evaluate.fewshot");
     if (named != form.name) continue;
+    if (!examples.empty())
+      throw UsageError(fmt::format("evaluate.fewshot names {} twice; put its examples into one file", form.name));
     std::map<std::string, std::vector<Row>> by_group;
     for (Row& row : rows_of(form, file, "evaluate.fewshot")) by_group[row.group].push_back(std::move(row));
     for (const auto& [group, rows] : by_group) {

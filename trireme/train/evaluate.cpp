@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
@@ -89,6 +90,15 @@ struct EncodedTask {
   std::vector<std::vector<int64_t>> prompts = {};
 };
 
+/// Judge reads their newest tokens.
+void tell_of_long_texts(const EncodedTask& task, const Inference& in) {
+  const int64_t most = in.config.longest_generation() + 1;  // the last token is not read
+  const int64_t cut = std::ranges::count_if(task.texts, [&](const ScoredText& t) { return std::ssize(t.tokens) > most; });
+  if (cut > 0 && in.is_first_rank)
+    base::info("{}: of {} only the newest {} are read, as the model has {} positions", task.task.name,
+               base::plural(cut, "text"), base::plural(most, "token"), most - 1);
+}
+
 std::vector<EncodedTask> encode_tasks(const EvaluateSettings& e, const Inference& in) {
   std::vector<EncodedTask> encoded;
   for (EvalTask& task : read_tasks(e)) {
@@ -97,6 +107,7 @@ std::vector<EncodedTask> encode_tasks(const EvaluateSettings& e, const Inference
     for (const Question& question : to.task.questions)
       for (const Choice& choice : question.choices)
         to.texts.push_back(encode_pair(*in.tokenizer, choice.context, choice.text));
+    tell_of_long_texts(to, in);
     encoded.push_back(std::move(to));
   }
   return encoded;

@@ -30,7 +30,7 @@ std::string about(const Settings& settings, const fs::path& folder) {
                     {"base", g.base.value_or("")},
                     {"quantize", base::traits_of(settings.model.quantize).name},
                     {"precision", c10::toString(inference_precision(settings).compute)},
-                    {"prompts", base::checksum_text(base::hash_text(base::read_file_or_pipe(*g.prompts)))},
+                    {"prompts", base::checksum_text(base::hash_text(base::read_file(*g.prompts)))},
                     {"max_new_tokens", g.max_new_tokens},
                     {"temperature", g.temperature},
                     {"top_k", g.top_k.value_or(0)},

@@ -15,7 +15,7 @@ void for_each_record(const std::filesystem::path& path, const std::string& setti
                      const std::function<void(const nlohmann::json& record, const std::string& place)>& read) {
   std::istringstream in;
   try {
-    in.str(base::read_file_or_pipe(path));
+    in.str(base::read_file(path));
   } catch (const base::FileError& error) {
     throw UsageError(fmt::format("{}: {}", setting, error.what()));
   }

@@ -62,7 +62,7 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place) {
 std::vector<Prompt> read_prompts(const fs::path& file) {
   std::istringstream in;
   try {
-    in.str(base::read_file_or_pipe(file));
+    in.str(base::read_file(file));
   } catch (const base::FileError& error) {
     throw UsageError(fmt::format("generate.prompts: {}", error.what()));
   }

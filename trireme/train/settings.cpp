@@ -1,5 +1,6 @@
 #include "trireme/train/settings.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include "trireme/base/text.h"
@@ -80,9 +81,9 @@ config::Section section(TrainSettings& s) {
       .rows =
           {{"train.global_batch_size", &s.global_batch_size,
             "sequences per optimizer step, over all ranks: a multiple of train.micro_batch_size",
-            Rules{.unit = "sequences", .at_least = 1}},
+            Rules{.unit = "sequences", .at_least = 1, .at_most = 1e9}},
            {"train.micro_batch_size", &s.micro_batch_size, "sequences a rank computes at once",
-            Rules{.unit = "sequences", .at_least = 1}},
+            Rules{.unit = "sequences", .at_least = 1, .at_most = 1e9}},
            {"train.max_steps", &s.max_steps, "stop after this many optimizer steps", stop_in("steps", "1000")},
            {"train.max_tokens", &s.max_tokens, "stop after this many tokens, over all ranks", stop_in("tokens", "3e9")},
            {"train.epochs", &s.epochs, "stop after this many passes over the training data", stop_in("epochs", "1")},
@@ -96,6 +97,7 @@ config::Section section(TrainSettings& s) {
            {"train.max_seq_length", &s.max_seq_length, "tokens per sequence",
             Rules{.unit = "tokens",
                   .at_least = 1,
+                  .at_most = 1e9,
                   .absent = "null",
                   .when_absent = "model.max_position_embeddings",
                   .example = "1024"}},
@@ -175,6 +177,9 @@ config::Section section(TrainSettings& s) {
                 fmt::format("train.loggers has {}; there are tensorboard, csv and jsonl (which is always written)",
                             name),
                 {}, "a program can get the numbers: train.logger_command");
+        if (in_addr unused{}; inet_pton(AF_INET, s.prometheus_address.c_str(), &unused) != 1)
+          problems.add(fmt::format("train.prometheus_address {} is no IPv4 address", s.prometheus_address), {},
+                       "give one of this machine, for instance 127.0.0.1, or 0.0.0.0 for all of them");
         if (s.logger_command && s.logger_command->empty())
           problems.add("train.logger_command names no program", {}, "leave it out, or say [python3, log.py]");
         const int64_t global = s.global_batch_size, micro = s.micro_batch_size;
@@ -232,15 +237,16 @@ config::Section section(GenerateSettings& s) {
            {"generate.output", &s.output,
             "with generate.prompts: file for the results; texts that it already holds are not written again",
             Rules{.absent = "none", .when_absent = "standard output", .example = "texts.jsonl", .writes_file = true}},
-           {"generate.samples", &s.samples, "with generate.prompts: texts for each prompt", {.at_least = 1}},
+           {"generate.samples", &s.samples, "with generate.prompts: texts for each prompt", {.at_least = 1, .at_most = 1e6}},
            {"generate.batch_size",
             &s.batch_size,
             "with generate.prompts: texts that are written at a time",
-            {.at_least = 1}},
+            {.at_least = 1, .at_most = 1e6}},
            {"generate.cache_tokens", &s.cache_tokens,
             "tokens whose keys and values are in memory at a time; texts for which there is no room wait",
             Rules{.unit = "tokens",
                   .at_least = 1,
+                  .at_most = 1e12,
                   .absent = "auto",
                   .when_absent = "as many as the texts of a batch need",
                   .example = "65536"}},

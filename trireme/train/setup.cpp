@@ -246,19 +246,21 @@ int threads_of_a_rank(const Settings& settings) {
 
 int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch) {
   const train::TrainSettings& t = settings.train;
-  int64_t steps = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
+  int64_t steps = kNoEnd, samples = 0;
+  if (t.epochs && __builtin_mul_overflow(*t.epochs, samples_per_epoch, &samples)) samples = kNoEnd;
   if (t.max_steps) steps = std::min(steps, *t.max_steps);
   if (t.max_tokens) steps = std::min(steps, *t.max_tokens / (t.global_batch_size * sequence));
-  if (t.epochs) steps = std::min(steps, *t.epochs * samples_per_epoch / t.global_batch_size);
-  if (steps == std::numeric_limits<int64_t>::max()) return 0;
+  if (t.epochs) steps = std::min(steps, samples / t.global_batch_size);
+  if (steps == kNoEnd) return 0;
   if (steps < 1)
     throw UsageError(fmt::format(
         "the run is shorter than one step of train.global_batch_size {} ({} tokens): {}; lower "
         "train.global_batch_size, "
         "or train longer",
         t.global_batch_size, t.global_batch_size * sequence,
-        t.epochs && *t.epochs * samples_per_epoch < t.global_batch_size
-            ? fmt::format("train.epochs {} of these data are {} samples", *t.epochs, *t.epochs * samples_per_epoch)
+        t.epochs && samples < t.global_batch_size
+            ? fmt::format("train.epochs {} of these data are {} samples", *t.epochs, samples)
         : t.max_tokens && *t.max_tokens < t.global_batch_size * sequence
             ? fmt::format("train.max_tokens is {}", *t.max_tokens)
             : fmt::format("train.max_steps is {}", t.max_steps.value_or(0))));

@@ -83,6 +83,7 @@ class Map {
     const std::optional<YAML::Node> node = take(key);
     if (!node) return std::nullopt;
     std::vector<std::string> all;
+    if (node->IsMap()) refuse(key, "is no list of texts");
     for (const YAML::Node& entry : *node) {
       if (!entry.IsScalar()) refuse(key, "is no list of texts");
       all.push_back(entry.Scalar());

@@ -6,12 +6,17 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/store/client.h"
@@ -28,6 +33,33 @@ std::string this_host() {
 }
 
 std::string key_of(int rank) { return fmt::format("local/host/{}", rank); }
+
+constexpr std::chrono::milliseconds kLookForRank{500};
+constexpr std::chrono::seconds kSilentWait{2};  // before rank 0 tells whom it waits for
+
+/// What each rank has said; `look` is called while one is waited for.
+std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnvironment& e,
+                                        std::chrono::milliseconds limit, const std::function<bool()>& look) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> hosts;
+  bool told = false;
+  while (std::ssize(hosts) < e.world_size) {
+    const int rank = static_cast<int>(hosts.size());
+    if (auto host = client.get(key_of(rank), std::min(limit, kLookForRank))) {
+      hosts.push_back(*std::move(host));
+      continue;
+    }
+    look();
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited > limit)
+      throw Error(
+          fmt::format("rank {} has not come within {}; see that each machine has started its ranks and reaches {}:{}, "
+                      "or raise launch.join_timeout",
+                      rank, base::human_duration(limit), e.master_address, e.master_port));
+    if (waited > kSilentWait && e.global_rank == 0 && !std::exchange(told, true)) base::info("waiting for rank {}", rank);
+  }
+  return hosts;
+}
 }  // namespace
 
 void place_among(const std::vector<std::string>& hosts, RankEnvironment& environment) {
@@ -63,15 +95,7 @@ void find_local_ranks(RankEnvironment& environment, const LaunchSettings& settin
                         .timeout = timeout,
                         .gives_up = gives_up});
   client.set(key_of(e.global_rank), this_host());
-  std::vector<std::string> hosts;
-  for (int rank = 0; rank < e.world_size; ++rank) {
-    const std::optional<std::string> host = client.get(key_of(rank), timeout);
-    if (!host)
-      throw Error(fmt::format("rank {} has not come within {} s; it was to say which host it is on", rank,
-                              std::chrono::duration_cast<std::chrono::seconds>(timeout).count()));
-    hosts.push_back(*host);
-  }
-  place_among(hosts, e);
+  place_among(hosts_of_ranks(client, e, timeout, gives_up), e);
 }
 
 void take_over_first_rank(ParsedSettings& parsed, RankEnvironment& environment) {

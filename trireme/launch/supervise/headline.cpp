@@ -110,8 +110,9 @@ std::string describe_failure(const RankOutcome& first, std::span<const RankOutco
   std::string text = fmt::format("job failed after {}", base::human_duration(elapsed));
   if (!first.status.empty()) text += fmt::format(" at {}", first.status);
   text += fmt::format(": rank {} (pid {})", first.global_rank, first.pid);
-  if (first.timed_out && first.is_on_screen)
-    text += fmt::format(" gave up, as it says above; it then {}\n", describe_end(first));
+  if (first.is_on_screen)
+    text += fmt::format(" {}, as it says above; it then {}\n", first.timed_out ? "gave up" : "failed",
+                        describe_end(first));
   else if (first.reported)
     text += fmt::format(": {}\n  it then {}\n", indent(*first.reported, "    "), describe_end(first));
   else

@@ -1,0 +1,52 @@
+// What loggers make of clients and files that misbehave. tests/train/loggers.py sees them in runs.
+#include "trireme/observe/loggers.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "trireme/base/files.h"
+#include "trireme/base/stopwatch.h"
+
+namespace trireme::observe {
+namespace {
+
+sockaddr_in local(uint16_t port) {
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_port = htons(port);
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return name;
+}
+
+uint16_t free_port() {
+  const base::FileDescriptor any(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in name = local(0);
+  socklen_t size = sizeof name;
+  EXPECT_EQ(bind(any.get(), reinterpret_cast<const sockaddr*>(&name), size), 0);
+  EXPECT_EQ(getsockname(any.get(), reinterpret_cast<sockaddr*>(&name), &size), 0);
+  return ntohs(name.sin_port);
+}
+
+TEST(PrometheusServer, AClientThatAsksByteByByteIsGivenUpSoon) {
+  constexpr double kLonger = 6;  // seconds
+  const uint16_t port = free_port();
+  const base::Stopwatch all;
+  {
+    PrometheusServer server("127.0.0.1", port);
+    const base::FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in name = local(port);
+    ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+    const base::Stopwatch watch;
+    while (watch.seconds() < kLonger && send(client.get(), "G", 1, MSG_NOSIGNAL) == 1) poll(nullptr, 0, 100);
+    EXPECT_LT(watch.seconds(), kLonger) << "the server still listens to this client";
+  }
+  EXPECT_LT(all.seconds(), kLonger + 1) << "the end of a run waits for a client";
+}
+
+}  // namespace
+}  // namespace trireme::observe
