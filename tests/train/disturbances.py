@@ -65,16 +65,16 @@ def a_neighbour(r):
 
     with ring.busy_core():
         process = r.start(r.command("crowded", MODEL, train__max_steps=100000, **BATCH))
-        for what in ("another program takes its cores", "longer than the others"):
-            ring.wait_for(lambda: any(what in line for line in said()), what, timeout=PATIENCE, detail=said)
+        what = "another program takes its cores"
+        ring.wait_for(lambda: any(what in line for line in said()), what, timeout=PATIENCE, detail=said)
         time.sleep(5)
         result = stopped(r, process)
     neighbours = [line for line in lines(result.out) if "another program takes its cores" in line]
     ring.check(len(neighbours) == 1, "a program on a rank's core is named once", str(result))
     slow = [line for line in lines(result.out) if "longer than the others" in line]
-    ring.check(len(slow) <= 2 and len({line.split()[2] for line in slow}) == len(slow), "and a rank that the others wait for, once", str(slow))
     if ring.SLOW:
-        ring.check(neighbours[0].startswith("slow     rank 1:") and [line.split()[2] for line in slow] == ["1"], "it is the last one", str(result))
+        ring.check(neighbours[0].startswith("slow     rank 1:"), "it is the last one", str(result))
+        ring.check(not slow, "what it takes is not held against the rank, too", str(slow))
 
 
 def a_throttled_rank(r):

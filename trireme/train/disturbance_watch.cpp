@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -19,7 +21,7 @@ namespace {
 
 constexpr int64_t kStepsTogether = 20;
 constexpr double kSlow[] = {0.30, 0.25, 0.15};  // in one look, in each of two in a row, of three
-constexpr double kSeconds = 5;  // that a verdict looks back at least: shorter disturbances come and go
+constexpr double kSeconds = 5;  // that a look goes back at least: shorter disturbances come and go
 
 double key_of_cpus() {
   const cpu_set_t cpus = observe::usable_cpus();
@@ -40,42 +42,50 @@ std::string DisturbanceWatch::after_step() {
   const observe::StepTime& last = s_.last_step;
   for (const base::Activity a : {base::Activity::products, base::Activity::attention, base::Activity::elementwise})
     compute_ += last.causes[static_cast<size_t>(a)];
-  step_ += last.seconds;
   in_steps_ += last.seconds;
   data_ += last.causes[static_cast<size_t>(base::Activity::data)];
-  ++host_steps_;
   if (++steps_ % kStepsTogether != 0) return "";
 
   static_assert(std::is_trivially_copyable_v<Figures> && sizeof(Figures) % sizeof(double) == 0);
   constexpr int64_t kNumbers = sizeof(Figures) / sizeof(double);
-  const Figures mine = figures();
-  compute_ = 0;
+  const std::optional<observe::HostUsage> now =
+      watch_.seconds() >= kSeconds ? std::optional(observe::read_host_usage()) : std::nullopt;
+  const Figures mine = figures(now);
   const auto ranks = static_cast<int64_t>(s_.environment.world_size);
   const at::Tensor own = at::empty({kNumbers}, at::kDouble), all = at::empty({ranks * kNumbers}, at::kDouble);
   std::memcpy(own.data_ptr(), &mine, sizeof mine);
   s_.world().all_gather(all, own, std::vector<int64_t>(static_cast<size_t>(ranks), kNumbers))->wait();
-  if (!s_.is_first_rank()) return "";
   std::vector<Figures> gathered(static_cast<size_t>(ranks));
   std::memcpy(gathered.data(), all.const_data_ptr(), gathered.size() * sizeof mine);
+  // Ranks' clocks differ by a little: a look is over when it is due on all of them.
+  if (std::ranges::any_of(gathered, [](const Figures& f) { return f.host.seconds <= 0; })) return "";
+  const double steps = std::exchange(in_steps_, 0);
+  before_ = *now;
+  watch_ = base::Stopwatch();
+  compute_ = data_ = 0;
+  saves_before_ = s_.saves;
+  const int64_t number = std::exchange(steps_, 0);
+  if (!s_.is_first_rank()) return "";
 
   std::vector<std::string> lines;
-  if (std::string line = slow_rank(gathered); !line.empty()) lines.push_back(std::move(line));
+  if (std::string line = slow_rank(gathered, steps, number); !line.empty()) lines.push_back(std::move(line));
   std::vector<observe::HostWindow> hosts;
   for (const Figures& f : gathered) hosts.push_back(f.host);
   for (std::string& line : disturbances_.see(hosts)) lines.push_back(std::move(line));
   return base::join(lines, "\n");
 }
 
-DisturbanceWatch::Figures DisturbanceWatch::figures() {
-  Figures f{.compute = compute_, .stage = double(s_.engine->plan().request.coordinate(comm::Axis::pp))};
+DisturbanceWatch::Figures DisturbanceWatch::figures(const std::optional<observe::HostUsage>& now) const {
+  Figures f{.stage = double(s_.engine->plan().request.coordinate(comm::Axis::pp))};
   f.host.rank = s_.environment.global_rank, f.host.node = s_.environment.node_rank;
-  const double seconds = watch_.seconds();
-  if (seconds < kSeconds) return f;  // with zeros: no figures
-
-  const observe::HostUsage now = observe::read_host_usage(), used = now - before_;
+  if (!now) return f;  // with zeros: the look is not over
+  const observe::HostUsage used = *now - before_;
+  // What this thread waited for a core is another program's doing, and is named as that.
+  const auto own_wait = used.waited_seconds.find(gettid());
+  f.compute = std::max(0.0, compute_ - (own_wait == used.waited_seconds.end() ? 0 : own_wait->second));
   const int64_t saves = s_.saves.count - saves_before_.count;
-  f.host.seconds = seconds;
-  f.host.step = in_steps_ / double(host_steps_);
+  f.host.seconds = watch_.seconds();
+  f.host.step = in_steps_ / double(steps_);
   f.host.data = data_;
   f.host.save = saves > 0 ? (s_.saves.seconds - saves_before_.seconds) / double(saves) : 0;
   f.host.cpus = cpus_;
@@ -85,27 +95,17 @@ DisturbanceWatch::Figures DisturbanceWatch::figures() {
   f.host.megahertz = used.megahertz;
   if (!gpu_.empty())
     if (const auto gpu = machine::read_gpu(gpu_)) f.host.megahertz = double(gpu->megahertz);
-  before_ = now;
-  watch_ = base::Stopwatch();
-  host_steps_ = 0;
-  in_steps_ = data_ = 0;
-  saves_before_ = s_.saves;
   return f;
 }
 
-std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all) {
+std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all, double seconds, int64_t steps) {
   if (all.size() < 2 || s_.device.is_cuda()) return "";  // the host's clock does not see what a GPU does
-  windows_.resize(all.size());
-  for (size_t r = 0; r < windows_.size(); ++r) {
-    windows_[r].causes[static_cast<size_t>(base::Activity::products)] += all[r].compute;
-    windows_[r].stage = all[r].stage;
-    windows_[r].rank = double(r);
+  std::vector<observe::RankWindow> windows(all.size());
+  for (size_t r = 0; r < windows.size(); ++r) {
+    windows[r].causes[static_cast<size_t>(base::Activity::products)] = all[r].compute;
+    windows[r].stage = all[r].stage;
+    windows[r].rank = double(r);
   }
-  window_steps_ += kStepsTogether;
-  if (step_ < kSeconds) return "";
-  const std::vector<observe::RankWindow> windows = std::exchange(windows_, {});
-  const double seconds = std::exchange(step_, 0);
-  const int64_t steps = std::exchange(window_steps_, 0);
   const observe::SlowRank slow = observe::slow_rank(windows);
   const double more = slow.rank == nullptr ? 0 : slow.seconds / slow.median;
   const double rank = slow.rank == nullptr ? -1 : slow.rank->rank;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,9 +23,10 @@ class DisturbanceWatch {
   /// Call it after each step, on every rank; every 20th call is a collective of some 20 numbers a rank. Returns the
   /// lines to say, on rank 0; otherwise "".
   ///
-  /// A look at ranks takes at least 20 steps and 5 seconds. A rank is named if it has computed longer than the median of
-  /// the ranks that do the same work (observe::slow_rank): 30 % longer in one look, 25 % in two in a row, or 15 % in
-  /// three. It is named once; another rank may follow. What the kernel counts is looked at every 5 seconds at most.
+  /// A look goes back at least 20 steps and 5 seconds. A rank is named if it has computed longer than the median of the
+  /// ranks that do the same work (observe::slow_rank): 30 % longer in one look, 25 % in two in a row, or 15 % in three.
+  /// What its thread waited for a core does not count: another program is named for it. A rank is named once; another
+  /// one may follow.
   /// Cost      a look takes 0.36 ms, the exchange that of an all-gather (docs/profiling.md)
   std::string after_step();
 
@@ -33,29 +35,25 @@ class DisturbanceWatch {
     double compute = 0, stage = 0;
     observe::HostWindow host;
   };
-  Figures figures();
-  std::string slow_rank(const std::vector<Figures>& all);
+  /// `now`: absent if the look is not over.
+  Figures figures(const std::optional<observe::HostUsage>& now) const;
+  std::string slow_rank(const std::vector<Figures>& all, double seconds, int64_t steps);
 
   Session& s_;
   std::string gpu_;  ///< as its driver names it; empty without one
   double cpus_;  ///< stands for the CPUs that this rank may use
+  // Since the last look.
+  observe::HostUsage before_;
+  base::Stopwatch watch_;
   int64_t steps_ = 0;
-  double compute_ = 0;  ///< seconds since the last exchange
-  // Rank 0: since its last verdict on slow ranks.
-  double step_ = 0;  ///< seconds in steps
-  int64_t window_steps_ = 0;
-  std::vector<observe::RankWindow> windows_;
+  double in_steps_ = 0, compute_ = 0, data_ = 0;  ///< seconds
+  Saves saves_before_;
+
+  // Rank 0
   double suspect_ = -1;  ///< the rank that computed longest at the last look
   std::array<double, 3> looks_ = {};  ///< by what share it was slower at its last looks in a row, the latest first
   std::set<double> named_;  ///< ranks
   observe::Disturbances disturbances_;
-
-  // Since the kernel's figures were read.
-  observe::HostUsage before_;
-  base::Stopwatch watch_;
-  int64_t host_steps_ = 0;
-  double in_steps_ = 0, data_ = 0;
-  Saves saves_before_;
 };
 
 }  // namespace trireme::train
