@@ -84,7 +84,19 @@ def a_lone_rank_ends_as_asked(r, rank, how, **settings):
     ring.check(code == 75, f"rank {rank} alone, {how}: SIGTERM, exit code 75 {took:.1f} s later", f"{code}\n{ranks.log(rank).read_text()}")
 
 
+def all_are_refused_in_a_finished_runs_folder(r):
+    """Rank 0 cannot tell the others, because it is refused before they meet."""
+    r.train("finished", train__max_steps=1)
+    ranks = Ranks(r, "finished", train__max_steps=2)
+    processes = [ranks.start(rank) for rank in (0, 1)]
+    codes = [code_of(p, 30) for p in processes]
+    said = [ranks.log(rank).read_text() for rank in (0, 1)]
+    ring.check(codes == [2, 2] and all("holds checkpoints of another run" in text for text in said), "ranks that are started by hand are all refused in a finished run's folder",
+               f"{codes} {said}")
+
+
 with ring.Ring(sys.argv[1]) as r:
+    all_are_refused_in_a_finished_runs_folder(r)
     token = r.folder / "token"
     token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
