@@ -148,6 +148,16 @@ TEST(Refusals, TheLowestLearningRateFollowsTheHighest) {
   EXPECT_EQ(lowest_lr(settings_from("--train.min_lr 1e-7")), 1e-7);
 }
 
+TEST(Refusals, OfAStepThatIsTooLongAList) {
+  EXPECT_EQ(verdict(settings_from("--train.global_batch_size 100000 --train.micro_batch_size 1"), 1), "");
+  EXPECT_THAT(verdict(settings_from("--train.global_batch_size 1e9 --train.micro_batch_size 4"), 2),
+              testing::AllOf(HasSubstr("a step of 125,000,000 micro-batches on each rank is too long a list"),
+                             HasSubstr("raise train.micro_batch_size")));
+  EXPECT_THAT(refusal({"--train.micro_batch_size", "9e15"}), HasSubstr("train.micro_batch_size must be at least 1"));
+  EXPECT_THAT(refusal({"--grpo.num_generations", "9e15"}), HasSubstr("grpo.num_generations must be at least 1"));
+  EXPECT_THAT(refusal({"--generate.cache_tokens", "9e15"}), HasSubstr("generate.cache_tokens must be at least 1"));
+}
+
 TEST(Refusals, OfAnAddressForNumbersThatIsNone) {
   EXPECT_EQ(verdict(settings_from("--train.prometheus_port 9100 --train.prometheus_address 0.0.0.0"), 1), "");
   EXPECT_THAT(verdict(settings_from("--train.prometheus_port 9100 --train.prometheus_address localhost"), 1),

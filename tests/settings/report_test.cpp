@@ -20,8 +20,11 @@ using testing::HasSubstr;
 TEST(Report, HelpNamesEverySettingWithTypeDefaultAndMeaning) {
   const std::string help = help_text();
   for (const std::string& key : all_keys()) EXPECT_THAT(help, HasSubstr("  --" + key + "  "));
-  EXPECT_THAT(help, HasSubstr("--train.micro_batch_size  whole number of sequences, at least 1  [4 sequences]\n"
-                              "      sequences a rank computes at once\n"));
+  EXPECT_THAT(
+      help,
+      HasSubstr(
+          "--train.micro_batch_size  whole number of sequences, at least 1 and at most 1,000,000,000  [4 sequences]\n"
+          "      sequences a rank computes at once\n"));
   EXPECT_THAT(help, HasSubstr("also ddp, zero0, multi_gpu for"));
   EXPECT_THAT(help, HasSubstr("--recompute.values  list of qkv, attended, mid or hidden  [[hidden]]\n"));
   EXPECT_THAT(help, HasSubstr("--pipeline.split  list of whole numbers of units, at least 1, or auto  "

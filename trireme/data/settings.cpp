@@ -140,37 +140,37 @@ config::Section section(DataSettings& s) {
 }
 
 config::Section section(PrepareSettings& s) {
-  return {.name = "prepare",
-          .title = "preparing data with trireme data",
-          .command = "data",
-          .rows = {
-              {"prepare.output", &s.output, "what trireme data writes: the PREFIX of a tokenized set, or a file",
-               Rules{.may_be_empty = true, .example = "tokens/mine"}},
-              {"prepare.overwrite", &s.overwrite, "replace what exists"},
-              {"prepare.threads", &s.threads, "threads that tokenize",
-               Rules{.unit = "threads",
-                     .at_least = 1,
-                     .at_most = 1024,
-                     .absent = "auto",
-                     .when_absent = "one per core",
-                     .example = "4"}},
-              {"prepare.max_documents", &s.max_documents, "number of documents to read, from the first on",
-               Rules{.unit = "documents", .at_least = 1, .absent = "null", .when_absent = "all", .example = "1000"}},
-              {"prepare.json", &s.json, "print the result as JSON"},
-              {"prepare.vocab_size", &s.vocab_size,
-               "tokens of the tokenizer that train_tokenizer makes, special tokens and 256 bytes included",
-               Rules{.unit = "tokens", .at_least = 256, .at_most = 1048576}},
-              {"prepare.min_frequency", &s.min_frequency,
-               "train_tokenizer makes a pair into a token only if it occurs at least this often", Rules{.at_least = 1}},
-              {"prepare.pre_tokenizer", &s.pre_tokenizer, "train_tokenizer cuts text into pieces as this model does",
-               Rules{.classes = {"gpt2", "llama3", "qwen2"}}},
-              {"prepare.special_tokens", &s.special_tokens,
-               "special tokens of train_tokenizer, from id 0 on; the first ends a text"},
-              {"prepare.count", &s.count, "documents that data show prints", {.unit = "documents", .at_least = 1}},
-              {"prepare.ids", &s.ids, "data show prints each token's id after it"},
-              {"prepare.step", &s.step, "optimizer step whose samples trireme data ledger lists, the first is 1",
-               Rules{
-                   .at_least = 1, .at_most = 1e9, .absent = "null", .when_absent = "none is listed", .example = "1"}}}};
+  return {
+      .name = "prepare",
+      .title = "preparing data with trireme data",
+      .command = "data",
+      .rows = {
+          {"prepare.output", &s.output, "what trireme data writes: the PREFIX of a tokenized set, or a file",
+           Rules{.may_be_empty = true, .example = "tokens/mine"}},
+          {"prepare.overwrite", &s.overwrite, "replace what exists"},
+          {"prepare.threads", &s.threads, "threads that tokenize",
+           Rules{.unit = "threads",
+                 .at_least = 1,
+                 .at_most = 1024,
+                 .absent = "auto",
+                 .when_absent = "one per core",
+                 .example = "4"}},
+          {"prepare.max_documents", &s.max_documents, "number of documents to read, from the first on",
+           Rules{.unit = "documents", .at_least = 1, .absent = "null", .when_absent = "all", .example = "1000"}},
+          {"prepare.json", &s.json, "print the result as JSON"},
+          {"prepare.vocab_size", &s.vocab_size,
+           "tokens of the tokenizer that train_tokenizer makes, special tokens and 256 bytes included",
+           Rules{.unit = "tokens", .at_least = 256, .at_most = 1048576}},
+          {"prepare.min_frequency", &s.min_frequency,
+           "train_tokenizer makes a pair into a token only if it occurs at least this often", Rules{.at_least = 1}},
+          {"prepare.pre_tokenizer", &s.pre_tokenizer, "train_tokenizer cuts text into pieces as this model does",
+           Rules{.classes = {"gpt2", "llama3", "qwen2"}}},
+          {"prepare.special_tokens", &s.special_tokens,
+           "special tokens of train_tokenizer, from id 0 on; the first ends a text"},
+          {"prepare.count", &s.count, "documents that data show prints", {.unit = "documents", .at_least = 1}},
+          {"prepare.ids", &s.ids, "data show prints each token's id after it"},
+          {"prepare.step", &s.step, "optimizer step whose samples trireme data ledger lists, the first is 1",
+           Rules{.at_least = 1, .at_most = 1e9, .absent = "null", .when_absent = "none is listed", .example = "1"}}}};
 }
 
 }  // namespace trireme::data

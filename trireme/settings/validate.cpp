@@ -14,6 +14,7 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kMostRanks = 100'000;
+constexpr int64_t kMostMicroBatches = 100'000;  // of a rank and step, whose actions are a list
 
 void check_copies(const Settings& settings, const MeshShape& mesh, config::Problems& problems) {
   const std::string_view name = config::name_of(settings.strategy);
@@ -95,6 +96,18 @@ void check_mesh(const Settings& settings, const MeshShape& mesh, int64_t world_s
                              base::plural(world_size, "rank")),
                  {}, "set devices to the product, or leave mesh.replicate and mesh.shard at auto");
   check_copies(settings, mesh, problems);
+}
+
+void check_micro_batches(const Settings& settings, int64_t world_size, config::Problems& problems) {
+  const train::TrainSettings& train = settings.train;
+  const int64_t count = accumulation(settings, world_size);
+  if (count <= kMostMicroBatches) return;
+  problems.add(
+      fmt::format("a step of {} micro-batches on each rank is too long a list of actions", base::human_count(count)),
+      {},
+      fmt::format("train.global_batch_size {} / train.micro_batch_size {} may be {} on each data-parallel rank: "
+                  "raise train.micro_batch_size",
+                  train.global_batch_size, train.micro_batch_size, base::human_count(kMostMicroBatches)));
 }
 
 // Refuses what works on processors only.
@@ -181,6 +194,7 @@ void validate(const Settings& settings, int64_t world_size) {
   if (problems.empty()) {
     check_pipeline(settings, mesh, problems);
     check_sequence(settings, mesh, problems);
+    check_micro_batches(settings, world_size, problems);
   }
   check_accelerator(settings, world_size, problems);
   Settings copy = settings;

@@ -82,7 +82,7 @@ void check(const GrpoSettings& s, config::Problems& problems) {
 }  // namespace
 
 config::Section section(GrpoSettings& s) {
-  const auto count = [](std::string_view unit) { return Rules{.unit = unit, .at_least = 1}; };
+  const auto count = [](std::string_view unit) { return Rules{.unit = unit, .at_least = 1, .at_most = 1e7}; };
   return {
       .name = "grpo",
       .title = "learning from rewards",
