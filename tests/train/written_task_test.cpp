@@ -105,6 +105,17 @@ TEST(WrittenTask, ExactMatchIgnoresWhatTheFileSays) {
   EXPECT_FALSE(is_match(gsm8k, "1.234", {"#### 1234"}));
 }
 
+TEST(WrittenTask, AnExpressionThatTakesTooLongCountsAsWrongAndEndsNothing) {
+  const WrittenTask task =
+      task_of("filter_list: [{name: f, filter: [{function: regex, regex_pattern: \"(?:a|a)*b\"}]}]");
+  const JudgedAnswer soon = judge_answer(task.filters.front(), task.match, "aab", {"aab"});
+  EXPECT_EQ(soon.answer, "aab");
+  EXPECT_TRUE(soon.is_right && soon.given_up.empty());
+  const JudgedAnswer never = judge_answer(task.filters.front(), task.match, std::string(40, 'a'), {""});
+  EXPECT_FALSE(never.is_right);
+  EXPECT_THAT(never.given_up, HasSubstr("(?:a|a)*b was given up"));
+}
+
 TEST(WrittenTask, Gsm8kIsBuiltInWithTheHarnesssFilters) {
   const WrittenTask task = *built_in_task("gsm8k");
   ASSERT_EQ(task.filters.size(), 2U);
@@ -123,7 +134,8 @@ TEST(WrittenTask, WhatIsNotBuiltIsRefusedInOneSentenceThatNamesIt) {
               HasSubstr("output_type is multiple_choice, and only generate_until"));
   EXPECT_THAT(task_refusal("repeats: 64"), HasSubstr("repeats is 64, and only 1 is built"));
   EXPECT_THAT(task_refusal("generation_kwargs: {num_beams: 4}"), HasSubstr("generation_kwargs.num_beams is not built"));
-  EXPECT_THAT(task_refusal("generation_kwargs: {until: {a: b}}"), HasSubstr("generation_kwargs.until is no list of texts"));
+  EXPECT_THAT(task_refusal("generation_kwargs: {until: {a: b}}"),
+              HasSubstr("generation_kwargs.until is no list of texts"));
   EXPECT_THAT(task_refusal("generation_kwargs: 4"), HasSubstr("generation_kwargs is no map of keys"));
   EXPECT_THAT(task_refusal("metric_list: [{metric: bleu}]"),
               HasSubstr("metric is bleu, and only exact_match is built"));

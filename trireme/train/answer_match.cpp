@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/base/error.h"
 #include "trireme/text/normalizer.h"
 #include "trireme/text/unicode_classes.h"
 #include "trireme/text/utf8.h"
@@ -66,6 +67,14 @@ std::string filtered(const AnswerFilter& filter, std::string_view text) {
 bool matches_exactly(const ExactMatch& match, const std::string& answer, const std::vector<std::string>& targets) {
   const std::string given = compared(match, answer);
   return std::ranges::any_of(targets, [&](const std::string& target) { return compared(match, target) == given; });
+}
+
+JudgedAnswer judge_answer(const AnswerFilter& filter, const ExactMatch& match, std::string_view text,
+                          const std::vector<std::string>& targets) try {
+  const std::string answer = filtered(filter, text);
+  return {.answer = answer, .is_right = matches_exactly(match, answer, targets)};
+} catch (const UsageError& error) {
+  return {.given_up = error.what()};
 }
 
 }  // namespace trireme::train

@@ -39,4 +39,13 @@ struct ExactMatch {
 /// Errors    as above
 bool matches_exactly(const ExactMatch& match, const std::string& answer, const std::vector<std::string>& targets);
 
+/// What becomes of a text. An expression that takes too long ends no evaluation: the text counts as wrong.
+struct JudgedAnswer {
+  std::string answer = {};
+  bool is_right = false;
+  std::string given_up = {};  ///< why it is not known
+};
+JudgedAnswer judge_answer(const AnswerFilter& filter, const ExactMatch& match, std::string_view text,
+                          const std::vector<std::string>& targets);
+
 }  // namespace trireme::train

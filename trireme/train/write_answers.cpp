@@ -165,11 +165,12 @@ ordered_json write_answers(Inference& in, const EvalTask& task, const std::vecto
     ordered_json line = {{"task", task.name}, {"text", texts[i]}, {"targets", question.targets}};
     for (size_t f = 0; f < written.filters.size(); ++f) {
       const AnswerFilter& filter = written.filters[f];
-      const std::string answer = filtered(filter, texts[i]);
-      const bool is_right = matches_exactly(written.match, answer, question.targets);
-      line["answers"][filter.name] = answer;
-      line["exact_match"][filter.name] = is_right ? 1 : 0;
-      right[f] += is_right ? 1 : 0;
+      const JudgedAnswer judged = judge_answer(filter, written.match, texts[i], question.targets);
+      line["answers"][filter.name] = judged.answer;
+      line["exact_match"][filter.name] = judged.is_right ? 1 : 0;
+      right[f] += judged.is_right ? 1 : 0;
+      if (!judged.given_up.empty() && in.is_first_rank)
+        base::warn("{}: answer {} counts as wrong for filter {}: {}", task.name, i + 1, filter.name, judged.given_up);
     }
     lines += line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
   }
