@@ -42,7 +42,8 @@ TEST(Setup, AHostNeedsWhatItsRanksPlan) {
 TEST(Setup, MorePassesThanANumberHoldsAreNoEnd) {
   Settings settings;
   settings.train.epochs = 1'000'000'000'000'000'000;
-  EXPECT_EQ(run_steps(settings, 64, /*samples_per_epoch=*/12), 0x7fff'ffff'ffff'ffff / settings.train.global_batch_size);
+  EXPECT_EQ(run_steps(settings, 64, /*samples_per_epoch=*/12),
+            0x7fff'ffff'ffff'ffff / settings.train.global_batch_size);
   settings.train.max_steps = 10;
   EXPECT_EQ(run_steps(settings, 64, /*samples_per_epoch=*/12), 10);
 }

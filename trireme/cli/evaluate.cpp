@@ -9,35 +9,35 @@
 namespace trireme::cli {
 
 int run_evaluate(Arguments arguments) {
-  return start({.subcommand = "evaluate",
-                .overlay = {.values = {{"out_dir", "out/evaluate"}, {"strategy", "no_shard"}},
-                            .command = "evaluate",
-                            .positional = "evaluate.checkpoint",
-                            .second = "evaluate.text",
-                            .section = "evaluate"},
-                .help = "trireme evaluate CHECKPOINT --text FILE\n"
-                        "trireme evaluate CHECKPOINT --classify TEXTS.jsonl --predictions LABELS.jsonl\n"
-                        "trireme evaluate CHECKPOINT --score REPLIES.jsonl --predictions LOGPS.jsonl\n"
-                        "trireme evaluate CHECKPOINT --tasks \"[hellaswag=hellaswag.jsonl, piqa=piqa.jsonl]\"\n"
-                        "trireme evaluate CHECKPOINT --tasks \"[gsm8k=gsm8k.jsonl, mine=mine.yaml]\"\n"
-                        "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
-                        "mesh.tp and mesh.pp divide the model; further ranks are copies that share the work.\n\n",
-                .help_groups = {"evaluate"},
-                .complete =
-                    [](ParsedSettings& parsed) {
+  return start(
+      {.subcommand = "evaluate",
+       .overlay = {.values = {{"out_dir", "out/evaluate"}, {"strategy", "no_shard"}},
+                   .command = "evaluate",
+                   .positional = "evaluate.checkpoint",
+                   .second = "evaluate.text",
+                   .section = "evaluate"},
+       .help = "trireme evaluate CHECKPOINT --text FILE\n"
+               "trireme evaluate CHECKPOINT --classify TEXTS.jsonl --predictions LABELS.jsonl\n"
+               "trireme evaluate CHECKPOINT --score REPLIES.jsonl --predictions LOGPS.jsonl\n"
+               "trireme evaluate CHECKPOINT --tasks \"[hellaswag=hellaswag.jsonl, piqa=piqa.jsonl]\"\n"
+               "trireme evaluate CHECKPOINT --tasks \"[gsm8k=gsm8k.jsonl, mine=mine.yaml]\"\n"
+               "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
+               "mesh.tp and mesh.pp divide the model; further ranks are copies that share the work.\n\n",
+       .help_groups = {"evaluate"},
+       .complete =
+           [](ParsedSettings& parsed) {
                       // One rank predicts labels, also where there would be one for each NUMA node.
-                      if (parsed.settings.evaluate.classify && !parsed.given("devices") &&
-                          !launch::rank_environment().launched)
-                        parsed.settings.devices = 1;
-                    },
-                .check =
-                    [](const Settings& settings) {
-                      if (settings.evaluate.checkpoint.empty())
-                        throw UsageError("error: no checkpoint is named\n  trireme evaluate out/austen --text my.txt");
-                      train::check_evaluate(settings);
-                    },
-                .run = train::evaluate},
-               arguments);
+             if (parsed.settings.evaluate.classify && !parsed.given("devices") && !launch::rank_environment().launched)
+               parsed.settings.devices = 1;
+           },
+       .check =
+           [](const Settings& settings) {
+             if (settings.evaluate.checkpoint.empty())
+               throw UsageError("error: no checkpoint is named\n  trireme evaluate out/austen --text my.txt");
+             train::check_evaluate(settings);
+           },
+       .run = train::evaluate},
+      arguments);
 }
 
 }  // namespace trireme::cli

@@ -114,7 +114,8 @@ int run_merge_lora(Arguments arguments) {
     base::info("the adapter was trained on a base in {}: --quantize {} merges it into the values of these bits",
                trained, trained);
   const int code = run_convert(words);
-  if (code == 0 && base::block_format_named(quantize) != base::BlockFormat::none) print_distances({.model = adapter, .base = base}, out, quantize);
+  if (code == 0 && base::block_format_named(quantize) != base::BlockFormat::none)
+    print_distances({.model = adapter, .base = base}, out, quantize);
   return code;
 }
 

@@ -117,9 +117,7 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
   const int64_t longest = model::config_of(s.model).longest_sequence();
   const bool batches = what == "micro_batch";
   const int64_t unit = batches ? 1 : std::min<int64_t>(256, longest);
-  const auto set = [&](int64_t n) {
-    batches ? void(s.train.micro_batch_size = n) : void(s.train.max_seq_length = n);
-  };
+  const auto set = [&](int64_t n) { batches ? void(s.train.micro_batch_size = n) : void(s.train.max_seq_length = n); };
   int64_t found = largest(unit, batches ? 4096 : longest, set, fit);
   set(std::max(unit, found));
   round_batch(s, batch);
@@ -127,8 +125,7 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
     set(found - unit);
     round_batch(s, batch);
   }
-  fmt::print("fit      the largest {} that fits is {}\n",
-             batches ? "train.micro_batch_size" : "train.max_seq_length",
+  fmt::print("fit      the largest {} that fits is {}\n", batches ? "train.micro_batch_size" : "train.max_seq_length",
              found > 0 ? base::human_count(found) : std::string("none"));
 }
 

@@ -241,7 +241,8 @@ void PrometheusServer::serve() {
     std::string request;
     char bytes[1024];
     base::Stopwatch watch;
-    while (request.size() < kMostRequest && request.find("\r\n\r\n") == std::string::npos && watch.seconds() < kSeconds) {
+    while (request.size() < kMostRequest && request.find("\r\n\r\n") == std::string::npos &&
+           watch.seconds() < kSeconds) {
       const ssize_t read = recv(client.get(), bytes, sizeof bytes, 0);
       if (read <= 0) break;
       request.append(bytes, static_cast<size_t>(read));

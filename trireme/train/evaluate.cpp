@@ -93,7 +93,8 @@ struct EncodedTask {
 /// Judge reads their newest tokens.
 void tell_of_long_texts(const EncodedTask& task, const Inference& in) {
   const int64_t most = in.config.longest_generation() + 1;  // the last token is not read
-  const int64_t cut = std::ranges::count_if(task.texts, [&](const ScoredText& t) { return std::ssize(t.tokens) > most; });
+  const int64_t cut =
+      std::ranges::count_if(task.texts, [&](const ScoredText& t) { return std::ssize(t.tokens) > most; });
   if (cut > 0 && in.is_first_rank)
     base::info("{}: of {} only the newest {} are read, as the model has {} positions", task.task.name,
                base::plural(cut, "text"), base::plural(most, "token"), most - 1);

@@ -254,16 +254,16 @@ int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_pe
   if (t.epochs) steps = std::min(steps, samples / t.global_batch_size);
   if (steps == kNoEnd) return 0;
   if (steps < 1)
-    throw UsageError(fmt::format(
-        "the run is shorter than one step of train.global_batch_size {} ({} tokens): {}; lower "
-        "train.global_batch_size, "
-        "or train longer",
-        t.global_batch_size, t.global_batch_size * sequence,
-        t.epochs && samples < t.global_batch_size
-            ? fmt::format("train.epochs {} of these data are {} samples", *t.epochs, samples)
-        : t.max_tokens && *t.max_tokens < t.global_batch_size * sequence
-            ? fmt::format("train.max_tokens is {}", *t.max_tokens)
-            : fmt::format("train.max_steps is {}", t.max_steps.value_or(0))));
+    throw UsageError(
+        fmt::format("the run is shorter than one step of train.global_batch_size {} ({} tokens): {}; lower "
+                    "train.global_batch_size, "
+                    "or train longer",
+                    t.global_batch_size, t.global_batch_size * sequence,
+                    t.epochs && samples < t.global_batch_size
+                        ? fmt::format("train.epochs {} of these data are {} samples", *t.epochs, samples)
+                    : t.max_tokens && *t.max_tokens < t.global_batch_size * sequence
+                        ? fmt::format("train.max_tokens is {}", *t.max_tokens)
+                        : fmt::format("train.max_steps is {}", t.max_steps.value_or(0))));
   return steps;
 }
 

@@ -56,7 +56,8 @@ std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnviron
           fmt::format("rank {} has not come within {}; see that each machine has started its ranks and reaches {}:{}, "
                       "or raise launch.join_timeout",
                       rank, base::human_duration(limit), e.master_address, e.master_port));
-    if (waited > kSilentWait && e.global_rank == 0 && !std::exchange(told, true)) base::info("waiting for rank {}", rank);
+    if (waited > kSilentWait && e.global_rank == 0 && !std::exchange(told, true))
+      base::info("waiting for rank {}", rank);
   }
   return hosts;
 }

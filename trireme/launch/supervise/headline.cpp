@@ -111,8 +111,8 @@ std::string describe_failure(const RankOutcome& first, std::span<const RankOutco
   if (!first.status.empty()) text += fmt::format(" at {}", first.status);
   text += fmt::format(": rank {} (pid {})", first.global_rank, first.pid);
   if (first.is_on_screen)
-    text += fmt::format(" {}, as it says above; it then {}\n", first.timed_out ? "gave up" : "failed",
-                        describe_end(first));
+    text +=
+        fmt::format(" {}, as it says above; it then {}\n", first.timed_out ? "gave up" : "failed", describe_end(first));
   else if (first.reported)
     text += fmt::format(": {}\n  it then {}\n", indent(*first.reported, "    "), describe_end(first));
   else
