@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "trireme/base/cgroup.h"
 #include "trireme/observe/memory_usage.h"
@@ -98,11 +99,12 @@ double HostUsage::longest_wait() const {
 
 double HostUsage::waited_for_disk() const { return std::max(disk_seconds, idle_for_disk_seconds); }
 
+// A kernel with more CPUs than a cpu_set_t holds refuses one alone. Then figures are those of the first 1,024 CPUs.
 cpu_set_t usable_cpus() {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  sched_getaffinity(0, sizeof cpus, &cpus);
-  return cpus;
+  constexpr size_t kMostCpus = 1 << 16;
+  std::vector<cpu_set_t> cpus(kMostCpus / CPU_SETSIZE);
+  if (sched_getaffinity(0, cpus.size() * sizeof(cpu_set_t), cpus.data()) != 0) CPU_ZERO(cpus.data());
+  return cpus.front();
 }
 
 HostUsage read_host_usage(const fs::path& root, const cpu_set_t* cpus) {
