@@ -100,10 +100,10 @@ TEST(QuantizedTensors, AreReadAsTheirValuesInAnyPieces) {
 /// A folder with one matrix [70, 64] of random blocks of GGUF, and a vector beside it.
 void write_gguf_folder(const ScratchFolder& folder, const std::string& bytes, int64_t row_bytes,
                        const std::string& quant_type) {
-  const std::string header = write_header({{"m", {kRows, row_bytes}, Dtype::u8}, {"v", {3}, Dtype::u8}}, {});
-  std::ofstream(folder / "model.safetensors", std::ios::binary) << header << bytes << "abc";
-  std::ofstream(folder / "config.json")
-      << R"({"quantization_config": {"quant_method": "gguf", "quant_type": ")" << quant_type << "\"}}";
+  const std::vector<TensorSpec> specs = {{"m", {kRows, row_bytes}, Dtype::u8}, {"v", {3}, Dtype::u8}};
+  std::ofstream(folder / "model.safetensors", std::ios::binary) << write_header(specs, {}) << bytes << "abc";
+  std::ofstream(folder / "config.json") << R"({"quantization_config": {"quant_method": "gguf", "quant_type": ")"
+                                        << quant_type << "\"}}";
 }
 
 std::string random_gguf_blocks(int64_t blocks, int64_t block_bytes) {

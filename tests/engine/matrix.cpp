@@ -165,9 +165,9 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 // The one-rank run of a cell: shared by all cells that differ only in how ranks divide the work.
 const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
   static std::map<std::string, Outcome> known;
-  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
-                                      job.global_micro_batches, job.ragged, static_cast<int>(job.precision.compute),
-                                      cell.adapted, cell.dropping, job.max_norm.has_value());
+  const std::string key = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative, job.global_micro_batches,
+      job.ragged, static_cast<int>(job.precision.compute), cell.adapted, cell.dropping, job.max_norm.has_value());
   if (const auto it = known.find(key); it != known.end()) return it->second;
   Job one{.model = job.model, .precision = job.precision, .steps = job.steps};
   one.global_micro_batches = job.global_micro_batches;

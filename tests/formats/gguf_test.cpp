@@ -194,8 +194,8 @@ TEST(Convert, NothingIsLeftOfWhatFails) {
   const auto stop = [](const ConvertProgress&) { throw UsageError("stopped by request"); };
   EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out", .progress = stop}),
               HasSubstr("stopped"));
-  EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out", .dtype = "q8_0"}),
-              HasSubstr("no dtype q8_0"));
+  EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out", .dtype = "q2_k"}),
+              HasSubstr("no dtype q2_k"));
   EXPECT_THAT(convert_refusal({.source = folder / "y.gguf", .out = folder / "out"}), HasSubstr("there is no"));
   EXPECT_THAT(
       convert_refusal({.source = folder / "x.gguf", .out = folder / "models" / "mine" / "out", .progress = stop}),

@@ -138,7 +138,8 @@ TEST(Scheduler, FinishesEveryRequestOfRandomLoadsAndLosesNoPage) {
 }
 
 TEST(Scheduler, KeepsAllRoundsBusyWithTheirShareOfTheTexts) {
-  Machine machine({.rows = 100, .logit_rows = 8, .pages = 100, .page_tokens = 8, .texts = 8, .context = 60, .rounds = 4});
+  Machine machine(
+      {.rows = 100, .logit_rows = 8, .pages = 100, .page_tokens = 8, .texts = 8, .context = 60, .rounds = 4});
   for (int64_t i = 0; i < 8; ++i) machine.scheduler().add({.tokens = {i, 1}, .max_new_tokens = 10});
   while (machine.run()) {
   }

@@ -62,9 +62,8 @@ TEST(Wrap, RefusesAnotherPrecisionThanTheModels) {
 }
 
 TEST(Trainer, RefusesToClipWhatItStepsInsideTheBackwardPass) {
-  EXPECT_THAT(message_of<UsageError>([] {
-                Trainer(build_model(two_layers(), kExample), {.steps_in_backward = true, .max_norm = 1.0});
-              }),
+  EXPECT_THAT(message_of<UsageError>(
+                  [] { Trainer(build_model(two_layers(), kExample), {.steps_in_backward = true, .max_norm = 1.0}); }),
               HasSubstr("updates weights before the norm of all gradients is known"));
 }
 

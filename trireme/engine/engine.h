@@ -59,8 +59,8 @@ struct StepInputs {
   /// them, and their gradients and losses are 0.
   std::optional<int> used_micro_batches = {};
 
-  // For steps that may be given up before they end. With StepRequest::steps_in_backward none can: give_up is not called,
-  // and commit when the step has been taken.
+  // For steps that may be given up before they end. With StepRequest::steps_in_backward none can: give_up is not
+  // called, and commit when the step has been taken.
   /// Called before every computation; true gives up the step on this rank alone. The rest of the list then runs without
   /// computing, but still sends messages, with meaningless contents, so that no rank waits forever.
   std::function<bool()> give_up = {};

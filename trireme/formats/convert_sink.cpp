@@ -28,9 +28,8 @@ std::optional<Dtype> wanted_dtype(const ConvertRequest& request) {
   if (request.dtype.empty()) return std::nullopt;
   const std::optional<Dtype> dtype = checkpoint::parse_torch_name(request.dtype);
   if (dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16) return dtype;
-  throw UsageError(
-      fmt::format("error: {} has no dtype {}\n  float32, bfloat16 and float16 can be written", request.to,
-                  request.dtype));
+  throw UsageError(fmt::format("error: {} has no dtype {}\n  float32, bfloat16 and float16 can be written", request.to,
+                               request.dtype));
 }
 
 /// With more than 2^58 values a source is damaged or malicious. With fewer, sums of bytes do not overflow.

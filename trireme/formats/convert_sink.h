@@ -33,8 +33,8 @@ bool named_as_torch_file(const std::filesystem::path& out);
 ConvertPlan plan_convert(const ConvertInput& input, const ConvertRequest& request);
 
 /// The plan of a GGUF file; of an adapter, llama.cpp's form of adapters (plan_gguf_adapter). Matrices get the requested
-/// dtype; instead of Q8_0 and Q4_0 they get float16 if their rows do not divide into blocks of 32. Vectors and norms are
-/// float32, as GGUF's readers expect.
+/// dtype; instead of Q8_0 and Q4_0 they get float16 if their rows do not divide into blocks of 32. Vectors and norms
+/// are float32, as GGUF's readers expect.
 ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request);
 
 /// llama.cpp's form of an adapter: "blk.0.attn_q.weight.lora_a" and ".lora_b" in float32, and one alpha for all. Where

@@ -109,8 +109,8 @@ void MappedSource::read(size_t tensor, int64_t begin, int64_t end, void* data, D
 
 base::BlockFormat MappedSource::blocks_of(size_t tensor) const {
   const Target& target = targets_[tensor];
-  const bool reordered = !target.transpose && target.add == 0 && !target.pieces.empty() &&
-                         target.pieces.front().source != kZeros;
+  const bool reordered =
+      !target.transpose && target.add == 0 && !target.pieces.empty() && target.pieces.front().source != kZeros;
   const base::BlockFormat format =
       reordered ? source_.blocks_of(target.pieces.front().source) : base::BlockFormat::none;
   const bool alike = std::ranges::all_of(target.pieces, [&](const Piece& piece) {

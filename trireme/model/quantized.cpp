@@ -29,9 +29,10 @@ void check_quantized(const ModelConfig& c, const Precision& precision, const Ada
     refuse(c, "models that classify texts are trained whole, with all their bits; leave quantize out");
   if (c.is_free()) refuse(c, "a Free Transformer is trained whole, with all its bits; leave quantize out");
   if (tensor_names(c.architecture).block.in_out)
-    refuse(c, fmt::format("models of type {} store their matrices transposed, which is not built for blocks of {} bits; "
-                          "take a model whose matrices are linear layers, or leave quantize out",
-                          model_type(c.architecture), base::traits_of(c.quantized).bits));
+    refuse(c,
+           fmt::format("models of type {} store their matrices transposed, which is not built for blocks of {} bits; "
+                       "take a model whose matrices are linear layers, or leave quantize out",
+                       model_type(c.architecture), base::traits_of(c.quantized).bits));
   if (precision.on_gpu)
     refuse(c, "weights in blocks are multiplied on processors only; leave quantize or accelerator out");
   for (const std::string& module : adapters.whole)

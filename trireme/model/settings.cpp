@@ -345,10 +345,11 @@ config::Section quantize_section(ModelSettings& s) {
       .name = "",
       .title = "the whole run",
       .resumed = Resumed::learned,
-      .rows = {{"quantize", &s.quantize,
-                "keep the matrices of all blocks in few bits: bnb.* as bitsandbytes does in 4 bits, -dq with scales in 8 "
-                "bits; q8_0 and q4_0 as GGUF does in 8 and 4 bits. finetune_lora then trains adapters beside them "
-                "(QLoRA)"}},
+      .rows =
+          {{"quantize", &s.quantize,
+            "keep the matrices of all blocks in few bits: bnb.* as bitsandbytes does in 4 bits, -dq with scales in 8 "
+            "bits; q8_0 and q4_0 as GGUF does in 8 and 4 bits. finetune_lora then trains adapters beside them "
+            "(QLoRA)"}},
       .others = {{{"load_in_4bit", "bnb_4bit_quant_type", "bnb_"}, "weights in 4 bits are quantize bnb.nf4"}}};
 }
 

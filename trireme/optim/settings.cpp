@@ -56,7 +56,8 @@ std::optional<config::Refusal> check_in_backward(bool in_backward, std::optional
         "set train.max_norm null, or leave optimizer.in_backward out"};
   if (scales_loss)
     return config::Refusal{
-        "optimizer.in_backward updates weights before it is known whether a later gradient overflows, and a step with a "
+        "optimizer.in_backward updates weights before it is known whether a later gradient overflows, and a step with "
+        "a "
         "scaled loss is skipped if one does",
         "take precision bf16-mixed or 32-true, or leave optimizer.in_backward out"};
   return std::nullopt;

@@ -75,8 +75,8 @@ Tier OffloadSettings::* kind_of(const StepPlan& plan, const schedule::Value& v) 
   }
 }
 
-// The kinds of which something moves to or from a tier, on any stage. Of groups that have less to divide than there are ranks,
-// the last shard owns a part.
+// The kinds of which something moves to or from a tier, on any stage. Of groups that have less to divide than there are
+// ranks, the last shard owns a part.
 std::vector<bool> moving_kinds(const model::Model& model, StepPlan plan) {
   std::vector<bool> moving(kKinds.size());
   plan.request.rank = plan.request.mesh.group(plan.request.rank, {Axis::shard, Axis::cp}).back();

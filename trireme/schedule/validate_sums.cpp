@@ -54,8 +54,8 @@ class Writers {
         if (!holds_gradients(v.kind)) continue;
         const auto sum = sums_.find(v.owner);
         const int place = s_.original(u.value);
-        const bool right = sum != sums_.end() && (sum->second < 0 ? v.kind == ValueKind::gradient_slot
-                                                                  : sum->second == place);
+        const bool right =
+            sum != sums_.end() && (sum->second < 0 ? v.kind == ValueKind::gradient_slot : sum->second == place);
         if (!right || !groups_[a.owner].contains(v.owner))
           f_.at(i, fmt::format("adds to {}, where its gradient does not belong", v.label));
         if (!written.insert(v.owner).second) f_.at(i, fmt::format("adds to {} twice", v.label));

@@ -301,10 +301,10 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
     checkpoint::agree(*in.world, [&] { fill(*in.engine, *in.model, folders, in.is_first_rank); });
   });
   if (in.is_first_rank && !in.adapter.empty())
-    base::info("the adapter {} {} {}{}", in.adapter.string(),
-               in.adapters.empty() ? "on"
-                                   : fmt::format("beside the {} bits of", base::traits_of(in.config.quantized).bits),
-               in.folder.string(), in.adapters.empty() ? bits_of_training(in.adapter, settings.model.quantize) : "");
+    base::info(
+        "the adapter {} {} {}{}", in.adapter.string(),
+        in.adapters.empty() ? "on" : fmt::format("beside the {} bits of", base::traits_of(in.config.quantized).bits),
+        in.folder.string(), in.adapters.empty() ? bits_of_training(in.adapter, settings.model.quantize) : "");
   if (in.is_first_rank)
     for (const std::string& remark : in.config.remarks()) base::info("{}", remark);
   return in;

@@ -52,8 +52,8 @@ void dequantize(GgufType type, const std::byte* blocks, float* values, int64_t n
 /// Q8_0 and Q4_0 as formats in which models can be kept; none for other types.
 base::BlockFormat block_format_of(GgufType type);
 
-/// Converts values to whole blocks of such a format. False if a value is not finite, or so large that its scale does not
-/// fit into float16.
+/// Converts values to whole blocks of such a format. False if a value is not finite, or so large that its scale does
+/// not fit into float16.
 bool quantize(base::BlockFormat format, const float* values, std::byte* blocks, int64_t num_blocks);
 
 }  // namespace trireme::formats

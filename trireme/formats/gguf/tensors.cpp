@@ -104,9 +104,7 @@ void GgufSource::read(size_t index, int64_t begin, int64_t end, void* data, Dtyp
   }
 }
 
-base::BlockFormat GgufSource::blocks_of(size_t index) const {
-  return block_format_of(header_.tensors.at(index).type);
-}
+base::BlockFormat GgufSource::blocks_of(size_t index) const { return block_format_of(header_.tensors.at(index).type); }
 
 void GgufSource::read_blocks(size_t index, int64_t begin, int64_t end, std::byte* to) const {
   const GgufTensor& tensor = header_.tensors.at(index);

@@ -17,7 +17,8 @@ using EightBitCode = std::array<float, 256>;
 /// The values of a format's nibbles: in [-1, 1], or -8 to 7.
 const FourBitCode& four_bit_code(base::BlockFormat format);
 
-/// How a value becomes a nibble of bitsandbytes' formats: nibbles[n], where n is how many of the ascending `bounds` are less than it.
+/// How a value becomes a nibble of bitsandbytes' formats: nibbles[n], where n is how many of the ascending `bounds` are
+/// less than it.
 struct FourBitSearch {
   std::array<float, 15> bounds;
   std::array<uint8_t, 16> nibbles;

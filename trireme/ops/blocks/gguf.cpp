@@ -101,8 +101,7 @@ Quantized read_gguf_blocks(base::BlockFormat format, std::span<const std::byte> 
       const auto byte = std::to_integer<int>(from[2 + i % (kValues / 2)]);
       return i < kValues / 2 ? byte & 15 : byte >> 4;
     };
-    for (int64_t i = 0; i < kValues; i += 2)
-      codes[i / 2] = static_cast<uint8_t>(nibble(i) << 4 | nibble(i + 1));
+    for (int64_t i = 0; i < kValues; i += 2) codes[i / 2] = static_cast<uint8_t>(nibble(i) << 4 | nibble(i + 1));
   }
   return m;
 }

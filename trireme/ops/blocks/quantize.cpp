@@ -111,8 +111,8 @@ void Quantizer::add(int64_t begin, int64_t count, const float* values) {
     }
   });
   if (!finite)
-    throw ShapeError(fmt::format("a value is infinite, not a number or too large, and {} values have one scale",
-                                 block_values));
+    throw ShapeError(
+        fmt::format("a value is infinite, not a number or too large, and {} values have one scale", block_values));
 }
 
 Quantized Quantizer::finish() {

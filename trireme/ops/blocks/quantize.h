@@ -1,6 +1,6 @@
 // A matrix in blocks with a scale each. In bitsandbytes' formats every block's largest magnitude becomes 1, and each
-// element the nearest of 16 values; GGUF's are in gguf.h. Whole matrices are quantized, and only then divided over ranks
-// (part.h): so every way of dividing a model has the same blocks.
+// element the nearest of 16 values; GGUF's are in gguf.h. Whole matrices are quantized, and only then divided over
+// ranks (part.h): so every way of dividing a model has the same blocks.
 //
 // In bits as bitsandbytes 0.50 on a processor: whole blocks are multiplied by 1 / scale, a last partial block is
 // divided by it; an odd number of elements ends with the nibble of 0; the offset of nested scales is LibTorch's mean of

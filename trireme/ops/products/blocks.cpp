@@ -22,9 +22,7 @@ constexpr int64_t kWidenedElements = 1 << 20;  // at once, where LibTorch multip
 
 WidenRows widening(const BlockMatrix& b, at::ScalarType dtype) {
   if (b.numbers && dtype != at::kDouble)
-    return dtype == at::kFloat  ? kWidenNumbersFloat
-           : dtype == at::kHalf ? kWidenNumbersHalf
-                                : kWidenNumbersBfloat16;
+    return dtype == at::kFloat ? kWidenNumbersFloat : dtype == at::kHalf ? kWidenNumbersHalf : kWidenNumbersBfloat16;
 #if defined(__x86_64__)
   if (base::processor().avx512 && dtype != at::kDouble)
     return dtype == at::kFloat ? kWidenFloatAvx512 : dtype == at::kHalf ? kWidenHalfAvx512 : kWidenBfloat16Avx512;
