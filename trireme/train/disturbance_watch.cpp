@@ -76,13 +76,11 @@ std::string DisturbanceWatch::after_step() {
 }
 
 DisturbanceWatch::Figures DisturbanceWatch::figures(const std::optional<observe::HostUsage>& now) const {
-  Figures f{.stage = double(s_.engine->plan().request.coordinate(comm::Axis::pp))};
+  Figures f{.compute = compute_, .stage = double(s_.engine->plan().request.coordinate(comm::Axis::pp))};
   f.host.rank = s_.environment.global_rank, f.host.node = s_.environment.node_rank;
   if (!now) return f;  // with zeros: the look is not over
   const observe::HostUsage used = *now - before_;
-  // What this thread waited for a core is another program's doing, and is named as that.
-  const auto own_wait = used.waited_seconds.find(gettid());
-  f.compute = std::max(0.0, compute_ - (own_wait == used.waited_seconds.end() ? 0 : own_wait->second));
+  if (const auto wait = used.waited_seconds.find(gettid()); wait != used.waited_seconds.end()) f.waited = wait->second;
   const int64_t saves = s_.saves.count - saves_before_.count;
   f.host.seconds = watch_.seconds();
   f.host.step = in_steps_ / double(steps_);
@@ -107,8 +105,11 @@ std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all, double 
     windows[r].rank = double(r);
   }
   const observe::SlowRank slow = observe::slow_rank(windows);
-  const double more = slow.rank == nullptr ? 0 : slow.seconds / slow.median;
   const double rank = slow.rank == nullptr ? -1 : slow.rank->rank;
+  // What its thread waited for a core is another program's doing, and is named as that.
+  const double lost =
+      slow.rank == nullptr ? 0 : std::max(0.0, slow.seconds - all[static_cast<size_t>(slow.rank->rank)].waited);
+  const double more = lost > 0 ? lost / slow.median : 0;
   if (std::exchange(suspect_, rank) != rank) looks_ = {};
   std::shift_right(looks_.begin(), looks_.end(), 1);
   looks_[0] = more;
@@ -124,7 +125,7 @@ std::string DisturbanceWatch::slow_rank(const std::vector<Figures>& all, double 
       "{:.0f} % of a step. Look for other programs there, and compare clocks: trireme doctor",
       slow.rank->rank,
       observe::machine_text(all[static_cast<size_t>(slow.rank->rank)].host.node, s_.environment.num_nodes > 1),
-      100 * more, steps, 100 * slow.seconds / seconds);
+      100 * more, steps, 100 * lost / seconds);
 }
 
 }  // namespace trireme::train

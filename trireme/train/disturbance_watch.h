@@ -32,7 +32,8 @@ class DisturbanceWatch {
 
  private:
   struct Figures {  // what a rank sends
-    double compute = 0, stage = 0;
+    double compute = 0, waited = 0;  ///< seconds; waited: its thread, for a core
+    double stage = 0;
     observe::HostWindow host;
   };
   /// `now`: absent if the look is not over.
