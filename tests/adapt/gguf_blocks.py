@@ -15,6 +15,7 @@ import pathlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train"))
 import ring
 import tiny_models
+from folders_of_values import evaluated, folder_of_values, said
 
 torch, safetensors = ring.judges("torch", "safetensors.torch")
 
@@ -31,30 +32,6 @@ def values_of(matrix, name):
     scaled = blocks * inverse
     codes = scaled.sign() * (scaled.abs() + 0.5).floor() if name == "q8_0" else (scaled + 8.5).trunc().clamp(max=15) - 8
     return (codes * scale.half().float()).view(matrix.shape)
-
-
-def folder_of_values(base, folder, name):
-    folder.mkdir()
-    for file in base.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    weights = safetensors.load_file(base / "model.safetensors")
-    for key, matrix in weights.items():
-        if ".layers." in key and matrix.dim() == 2:
-            weights[key] = values_of(matrix, name)
-    safetensors.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
-def said(r, *words):
-    result = r.run([r.program, *map(str, words)])
-    ring.require(result.code == 0, " ".join(map(str, words)), str(result))
-    return result.out
-
-
-def evaluated(r, folder, *more):
-    out = r.folder / "result.json"
-    said(r, "evaluate", folder, "--text", r.text, "--limit", 4, "--max_seq_length", 64, "--json", out, "--devices", 1, *more)
-    return json.loads(out.read_text())["perplexity"]["loss"]
 
 
 def many(r, folder, *more):
@@ -96,7 +73,7 @@ with ring.Ring(sys.argv[1]) as r:
     (r.folder / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in ("the sea", "a", "It is a truth", "the wind and the rain")))
     matrices = sum(m.numel() for key, m in safetensors.load_file(base / "model.safetensors").items() if ".layers." in key and m.dim() == 2)
     for name, bits in BITS.items():
-        values, stored, quantize = folder_of_values(base, r.folder / f"values-{name}", name), r.folder / f"stored-{name}", ("--quantize", name)
+        values, stored, quantize = folder_of_values(base, r.folder / f"values-{name}", lambda matrix: values_of(matrix, name)), r.folder / f"stored-{name}", ("--quantize", name)
         notes = r.run([r.program, "convert", str(base), str(stored), "--dtype", name])
         ring.check(notes.code == 0 and f"28 matrices are quantized to {name}" in notes.text, f"{name}: convert writes a folder", str(notes))
         kept = {key: tensor for key, tensor in safetensors.load_file(stored / "model.safetensors").items() if tensor.dtype == torch.uint8}

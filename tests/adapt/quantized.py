@@ -15,33 +15,10 @@ import pathlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train"))
 import ring
 import tiny_models
+from folders_of_values import evaluated, folder_of_values, said
 from four_bits import FP4, NF4, dequantized
 
-torch, safetensors = ring.judges("torch", "safetensors.torch")
-
-def folder_of_values(base, folder, code):
-    folder.mkdir()
-    for file in base.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    weights = safetensors.load_file(base / "model.safetensors")
-    for name, matrix in weights.items():
-        if ".layers." in name and matrix.dim() == 2:
-            weights[name] = dequantized(matrix, code)
-    safetensors.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
-def said(r, *words):
-    result = r.run([r.program, *map(str, words)])
-    ring.require(result.code == 0, " ".join(map(str, words)), str(result))
-    return result.out
-
-
-def evaluated(r, folder, *more):
-    out = r.folder / "result.json"
-    said(r, "evaluate", folder, "--text", r.text, "--limit", 4, "--max_seq_length", 64, "--json", out, "--devices", 1, *more)
-    return json.loads(out.read_text())["perplexity"]["loss"]
-
+torch, = ring.judges("torch")
 
 def tune(r, base, out, **settings):
     values = {"devices": 1, "precision": "32-true", "out_dir": r.folder / out, "data": "TextFiles", "data.train_data_path": r.text, "data.packing": "wrapped",
@@ -72,7 +49,7 @@ with ring.Ring(sys.argv[1]) as r:
     (base / "tokenizer.json").write_text(tiny_models.tokenizer_json(tiny_models.MODELS["llama 2"][1]["vocab_size"], ()))
     text = lambda folder, *more: said(r, "generate", folder, "--prompt", "the sea", "--max_new_tokens", 12, "--temperature", 0, *more)
     for name, code in (("nf4", NF4), ("fp4", FP4)):
-        values = folder_of_values(base, r.folder / f"values-{name}", code)
+        values = folder_of_values(base, r.folder / f"values-{name}", lambda matrix: dequantized(matrix, code))
         quantize = ("--quantize", f"bnb.{name}")
         ring.check(evaluated(r, base, *quantize) == evaluated(r, values), f"{name}: evaluate has the bits of the values")
         ring.check(evaluated(r, base) != evaluated(r, values), f"{name}: which are not the bits of the model")
