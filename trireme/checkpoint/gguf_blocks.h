@@ -4,7 +4,8 @@
 //   P              uint8 [rows, columns / 32 * 34]       of Q4_0, 18 bytes for each block
 //   config.json    "quantization_config": {"quant_method": "gguf", "quant_type": "q8_0"}
 //
-// No other tensor of such a folder is a matrix of bytes. Programs that do not know this quant_method refuse the folder.
+// No other tensor of such a folder is a matrix of bytes. This form is Trireme's own: to transformers,
+// these matrices have wrong sizes.
 #pragma once
 
 #include "trireme/checkpoint/load.h"
