@@ -15,7 +15,7 @@ import pathlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train"))
 import ring
 import tiny_models
-from folders_of_values import evaluated, folder_of_values, said
+from folders_of_values import evaluated, folder_of_values, losses, refused, said
 
 torch, safetensors = ring.judges("torch", "safetensors.torch")
 
@@ -43,22 +43,6 @@ def many(r, folder, *more):
     return texts
 
 
-def losses(r, base, out, *more):
-    result = r.run([str(word) for word in (
-        r.program, "finetune_lora", base, "--out_dir", r.folder / out, "--precision", "32-true", "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing",
-        "wrapped", "--train.max_seq_length", 32, "--train.global_batch_size", 4, "--train.max_steps", 3, "--lora.target_modules", "all-linear", "--lora.dropout", 0.1,
-        "--optimizer.lr", 1e-2, "--eval.final_validation", "false", "--launch.threads_per_rank", 1, *more)])
-    ring.require(result.code == 0, f"the run {out}", str(result))
-    return [line["loss"] for line in ring.metrics(r.folder / out).values() if "loss" in line]
-
-
-def refused(r, what, command, *words):
-    result = r.run(list(map(str, command)))
-    missing = [word for word in words if word not in result.err]
-    ring.check(result.code == 2 and not missing and len(result.err.strip().splitlines()) <= 3, f"refused: {what}\n        {result.err.strip()}",
-               f"lacks {missing}\n{result}")
-
-
 def row_of(report, name):
     """The MiB of a row of explain memory."""
     [line] = [line for line in report.splitlines() if line.startswith(name)]
@@ -84,9 +68,9 @@ with ring.Ring(sys.argv[1]) as r:
         for what, words in {"one rank": (), "one text at a time": ("--batch_size", 1), "shard_grad_op on 2": ("--devices", 2), "full_shard on 2": ("--devices", 2, "--strategy", "full_shard"),
                             "pp 2": ("--devices", 2, "--mesh.pp", 2), "tp 2": ("--devices", 2, "--mesh.tp", 2)}.items():
             ring.check(many(r, base, *quantize, *words) == texts == many(r, stored, *words), f"{name}: generate on {what} writes what the values write")
-        one = losses(r, base, f"one-{name}", "--devices", 1, *quantize)
-        ring.check(one == losses(r, values, f"of-values-{name}", "--devices", 1), f"{name}: adapters beside it learn with the bits of the values", str(one))
-        ring.check(one == losses(r, stored, f"two-{name}", "--devices", 2, "--strategy", "full_shard"), f"{name}: and on two ranks, from the folder in blocks")
+        one = losses(r, base, f"one-{name}", quantize=name)
+        ring.check(one == losses(r, values, f"of-values-{name}"), f"{name}: adapters beside it learn with the bits of the values", str(one))
+        ring.check(one == losses(r, stored, f"two-{name}", devices=2, strategy="full_shard"), f"{name}: and on two ranks, from the folder in blocks")
         ring.check(f"beside the {bits} bits of" in r.run([r.program, "evaluate", str(r.folder / f"one-{name}"), "--text", str(r.text), "--limit", "1", *quantize]).text,
                    f"{name}: an adapter is computed beside it")
         report = said(r, "explain", "generate", base, *quantize)

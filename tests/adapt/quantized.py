@@ -15,31 +15,10 @@ import pathlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train"))
 import ring
 import tiny_models
-from folders_of_values import evaluated, folder_of_values, said
+from folders_of_values import evaluated, folder_of_values, losses, refused, said, tune
 from four_bits import FP4, NF4, dequantized
 
 torch, = ring.judges("torch")
-
-def tune(r, base, out, **settings):
-    values = {"devices": 1, "precision": "32-true", "out_dir": r.folder / out, "data": "TextFiles", "data.train_data_path": r.text, "data.packing": "wrapped",
-              "data.reset_attention_mask": "false", "data.reset_position_ids": "false",
-              "train.max_seq_length": 32, "train.global_batch_size": 4, "train.max_steps": 4, "lora.target_modules": "all-linear", "lora.dropout": 0.1,
-              "optimizer.lr": 1e-2, "eval.final_validation": "false", "launch.threads_per_rank": 1, "comm.timeout": "60s"}
-    values |= {key.replace("__", "."): value for key, value in settings.items()}
-    return [r.program, "finetune_lora", str(base)] + [word for key, value in values.items() for word in (f"--{key}", str(value))]
-
-
-def losses(r, base, out, **settings):
-    result = r.run(tune(r, base, out, **settings))
-    ring.require(result.code == 0, f"the run {out}", str(result))
-    return [line["loss"] for line in ring.metrics(r.folder / out).values() if "loss" in line]
-
-
-def refused(r, what, command, *words):
-    result = r.run(list(map(str, command)))
-    missing = [word for word in words if word not in result.err]
-    ring.check(result.code == 2 and not missing and len(result.err.strip().splitlines()) <= 3, f"refused: {what}\n        {result.err.strip()}",
-               f"lacks {missing}\n{result}")
 
 
 with ring.Ring(sys.argv[1]) as r:
