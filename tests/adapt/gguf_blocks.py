@@ -75,7 +75,9 @@ with ring.Ring(sys.argv[1]) as r:
                    f"{name}: an adapter is computed beside it")
         report = said(r, "explain", "generate", base, *quantize)
         planned, wide = row_of(report, f"weights: {name}"), row_of(said(r, "explain", "generate", base), "weights: frozen")
-        ring.check(matrices * (bits + 0.5) / 8 / 2**20 <= planned <= matrices * (bits + 0.5) / 8 / 2**20 + 0.02 < wide, f"{name}: explain generate plans {planned} MiB for its matrices", report)
+        exactly = matrices * (bits + 0.5) / 8 / 2**20
+        # Panels have 64 rows of a matrix, so narrow ones are filled up.
+        ring.check(exactly <= planned <= 1.3 * exactly + 0.02 < wide, f"{name}: explain generate plans {planned} MiB for its matrices, which take {exactly:.2f}", report)
         refused(r, f"training {name} itself", [r.program, "finetune_full", base, "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing", "wrapped",
                                               "--train.max_seq_length", 32, "--train.max_steps", 1, *quantize], f"weights in {bits} bits cannot be trained", "finetune_lora")
         refused(r, "a division that cuts blocks", [r.program, "generate", base, "--prompt", "a", "--devices", 4, "--mesh.tp", 4, *quantize], "inside a block", "mesh.tp")

@@ -315,7 +315,8 @@ class Judged:
                 if in_bits and not corrects:
                     ring.require(off > 1e-6, f"{self.what}: the first ratio is that of all bits to 4", str(off))
                 else:
-                    ring.require(off <= (0 if ring.multiplies_alike() else 1e-12), f"{self.what}: the first ratio is exactly 1", str(off))
+                    # In float64 LibTorch multiplies, whose sums may depend on the number of rows; on_mesh() asks for the very bits.
+                    ring.require(off <= 1e-12, f"{self.what}: the first ratio is 1", str(off))
             optimizer.step()
             # The next step begins at the run's own values: steps that go far would make much of the last bits of this one.
             after = tuning.trained(self.one / f"step-{step:08}")
@@ -335,6 +336,8 @@ class Judged:
         if exact:
             settings = settings | {"precision": "32-true"}
             self.narrow = one = getattr(self, "narrow", None) or self.tune("32-true", precision="32-true")
+            ratio = ring.metrics(one)[1]["measures"]["ratio"]
+            ring.require(ratio == 1 or self.option("rollout_quantize", "none") != "none" or self.how() != "none", f"{self.what}: the first ratio is exactly 1", str(ratio))
         other = self.tune(mesh, **settings)
         tuning.check_mesh(f"{self.what}, {mesh}", other, one, exact, MESH, STEPS)
 

@@ -32,8 +32,8 @@ TEST(Processor, HasWhatTheKernelSays) {
     return true;
   };
   const Processor& has = processor();
-  EXPECT_EQ(has.avx2, all({"avx2", "fma"}));
-  EXPECT_EQ(has.avx512, all({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}));
+  EXPECT_EQ(has.avx2, all({"avx2", "fma", "f16c"}));
+  EXPECT_EQ(has.avx512, all({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"}));
   EXPECT_EQ(has.avx512_bf16, has.avx512 && all({"avx512_bf16"}));
   EXPECT_EQ(has.amx_bf16, all({"amx_tile", "amx_bf16"}));
   EXPECT_EQ(has.multiplies_bf16(), has.avx512_bf16 || has.amx_bf16);

@@ -1,4 +1,4 @@
-// Products with a packed matrix in 4 bits: the bits of multiply_blocks().
+// Products with a packed matrix in blocks: the bits of multiply_blocks().
 #include "trireme/ops/products/packed_blocks.h"
 
 #include <cstdlib>
@@ -57,7 +57,7 @@ void check(const CaseInBlocks& c) {
     const at::Tensor expected = unwritten({c.m, n}, c.out);
     ASSERT_TRUE(multiply_blocks_by(*kernel, expected, a, w.all.matrix(), true));
     expect_same_on_all_threads([&] {
-      const PackedBlocks packed{aligned_bytes(packed_block_bytes(n, k)), n, k, c.dtype, c.first.format};
+      const PackedBlocks packed{aligned_bytes(packed_block_bytes(n, k, c.first.format)), n, k, c.dtype, c.first.format};
       pack_by(*kernel, packed, w.each[0].matrix());
       pack_by(*kernel, packed, w.each[1].matrix(), w.each[0].matrix().rows);
       const at::Tensor found = unwritten({c.m, n}, c.out);
@@ -69,7 +69,7 @@ void check(const CaseInBlocks& c) {
     });
   }
   // As callers do it; LibTorch's products have bits of their own.
-  const PackedBlocks packed{aligned_bytes(packed_block_bytes(n, k)), n, k, c.dtype, c.first.format};
+  const PackedBlocks packed{aligned_bytes(packed_block_bytes(n, k, c.first.format)), n, k, c.dtype, c.first.format};
   pack(packed, w.each[0].matrix());
   pack(packed, w.each[1].matrix(), w.each[0].matrix().rows);
   const at::Tensor found = unwritten({c.m, n}, c.out), expected = unwritten({c.m, n}, c.out);
@@ -82,20 +82,22 @@ TEST(PackedBlocks, ProductsHaveTheBitsOfMultiplyBlocks) {
   std::mt19937 any(11);
   const auto below = [&](int64_t end) { return std::uniform_int_distribution<int64_t>(0, end - 1)(any); };
   const bool slow = std::getenv("TRIREME_SLOW") != nullptr;
-  const BlockFormat formats[] = {BlockFormat::nf4, BlockFormat::nf4_nested, BlockFormat::fp4, BlockFormat::fp4_nested};
+  const BlockFormat formats[] = {BlockFormat::nf4,        BlockFormat::nf4_nested, BlockFormat::fp4,
+                                 BlockFormat::fp4_nested, BlockFormat::q8_0,       BlockFormat::q4_0};
   for (int i = 0; i < (slow ? 200 : 20); ++i)
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const int64_t rows[] = {1, 1 + below(12), 1 + below(64), 1 + below(slow ? 900 : 200)};
-      const int64_t columns = 64 * (1 + below(i % 3 == 0 ? 60 : 6));
+      const BlockFormat format = formats[below(6)];
+      const int64_t values = base::traits_of(format).values, columns = values * (1 + below(i % 3 == 0 ? 60 : 6));
       CaseInBlocks c{.m = rows[below(4)],
-                     .first = whole_part(formats[below(4)], 2 + below(150), columns),
+                     .first = whole_part(format, 2 + below(150), columns),
                      .second = {},
                      .dtype = dtype,
                      .out = is_narrow(dtype) && below(2) == 0 ? at::kFloat : dtype};
       c.second = whole_part(c.first.format, 1 + below(90), columns);
       if (below(2) == 0) c.first.row_spans = {{0, c.first.rows / 3}, {c.first.rows / 2, c.first.rows}};
-      if (below(3) == 0 && columns > 64) {
-        c.first.column_span.begin = c.second.column_span.begin = 64 * below(columns / 64);
+      if (below(3) == 0 && columns > values) {
+        c.first.column_span.begin = c.second.column_span.begin = values * below(columns / values);
         c.first.row_spans = {{0, c.first.rows}};
       }
       ASSERT_TRUE(packs_blocks(c.first) && packs_blocks(c.second));
@@ -104,11 +106,12 @@ TEST(PackedBlocks, ProductsHaveTheBitsOfMultiplyBlocks) {
 }
 
 TEST(PackedBlocks, DoublesAreWidened) {
-  check({.m = 5,
-         .first = whole_part(BlockFormat::nf4_nested, 70, 128),
-         .second = whole_part(BlockFormat::nf4_nested, 3, 128),
-         .dtype = at::kDouble,
-         .out = at::kDouble});
+  for (const BlockFormat format : {BlockFormat::nf4_nested, BlockFormat::q8_0, BlockFormat::q4_0})
+    check({.m = 5,
+           .first = whole_part(format, 70, 128),
+           .second = whole_part(format, 3, 128),
+           .dtype = at::kDouble,
+           .out = at::kDouble});
 }
 
 // 1 + 2^-8 lies half way between two bfloat16 numbers, the lower of which is even.
@@ -124,7 +127,7 @@ TEST(PackedBlocks, HalvesAreRoundedToEven) {
         const at::Tensor a = random({rows, 256}, at::kBFloat16, 2), expected = unwritten({rows, 70}, at::kFloat),
                          found = unwritten({rows, 70}, at::kFloat);
         ASSERT_TRUE(multiply_blocks_by(*kernel, expected, a, w.all.matrix(), true));
-        const PackedBlocks packed{aligned_bytes(packed_block_bytes(70, 256)), 70, 256, at::kBFloat16, format};
+        const PackedBlocks packed{aligned_bytes(packed_block_bytes(70, 256, format)), 70, 256, at::kBFloat16, format};
         pack_by(*kernel, packed, w.all.matrix());
         multiply_packed_by(*kernel, found, a, packed);
         expect_same_bits(found, expected, kernel->name);
@@ -147,11 +150,16 @@ TEST(PackedBlocks, OutsideTheirRowsBecomeAMatrixOfTheComputeDtype) {
     multiply_blocks(expected, a, w.all.matrix(), true);
     expect_close(found, expected, c10::toString(dtype));
   }
-  const PackedBlocks packed{aligned_bytes(packed_block_bytes(300, 128)), 300, 128, at::kFloat, part.format};
+  const PackedBlocks packed{aligned_bytes(packed_block_bytes(300, 128, part.format)), 300, 128, at::kFloat,
+                            part.format};
   EXPECT_THROW(pack(packed, w.all.matrix()), ShapeError);
 }
 
-TEST(PackedBlocks, NeedFourAndAHalfBits) { EXPECT_EQ(packed_block_bytes(4096, 4096), 4096 * 4096 / 16 * 9 + 256); }
+TEST(PackedBlocks, NeedFourOrEightBitsAndAHalf) {
+  EXPECT_EQ(packed_block_bytes(4096, 4096, BlockFormat::nf4_nested), 4096 * 4096 / 16 * 9 + 256);
+  EXPECT_EQ(packed_block_bytes(4096, 4096, BlockFormat::q4_0), 4096 * 4096 / 16 * 9 + 256);
+  EXPECT_EQ(packed_block_bytes(4096, 4096, BlockFormat::q8_0), 4096 * 4096 / 16 * 17 + 256);
+}
 
 }  // namespace
 }  // namespace trireme::ops::test

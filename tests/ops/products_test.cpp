@@ -164,6 +164,25 @@ TEST(Products, OursRoundToBfloat16AsLibTorchDoes) {
   }
 }
 
+// Both sum the same pieces of k in the same order.
+TEST(Products, Avx2HasTheBitsOfAvx512) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const auto named = [&](const std::string& name) -> const GemmKernel* {
+      for (const GemmKernel* kernel : gemm_kernels(dtype))
+        if (kernel->name == name) return kernel;
+      return nullptr;
+    };
+    const GemmKernel *narrow = named("avx2"), *wide = named("avx512");
+    if (narrow == nullptr || wide == nullptr) GTEST_SKIP() << "this processor has only one of both";
+    for (const auto& [m, n, k] : {Shape{70, 100, 2300}, {1, 65, 257}, {400, 33, 96}}) {
+      const at::Tensor a = random({m, k}, dtype, 1), b = random({k, n}, dtype, 2),
+                       found = unwritten({m, n}, at::kFloat), expected = unwritten({m, n}, at::kFloat);
+      ASSERT_TRUE(multiply_by(*narrow, found, a, b) && multiply_by(*wide, expected, a, b));
+      expect_same_bits(found, expected, c10::toString(dtype));
+    }
+  }
+}
+
 TEST(Products, OursDoNotDependOnThreads) {
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const GemmKernel* kernel : gemm_kernels(dtype))

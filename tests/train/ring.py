@@ -42,10 +42,14 @@ def environment(**changes):
     return kept | changes
 
 
+def processor_has(*flags):
+    known = pathlib.Path("/proc/cpuinfo").read_text(errors="replace")
+    return all(flag in known for flag in flags)
+
+
 def multiplies_alike():
-    """Whether products have the same bits for any number of rows: where the kernels are our own (AVX-512)."""
-    flags = pathlib.Path("/proc/cpuinfo").read_text(errors="replace")
-    return all(name in flags for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+    """Whether products have the same bits for any number of rows: where the kernels are our own."""
+    return processor_has("avx2", "fma", "f16c")
 
 
 def require(condition, sentence, detail=""):

@@ -46,8 +46,9 @@ def sample(r, rows):
     result = r.run([rows, "show", *SHAPE, f"svg={r.folder / 'rows.svg'}", f"json={r.folder / 'rows.json'}", f"1 bit={out}"])
     ring.require(result.code == 0, "the example shows what was learned", str(result))
     [found] = json.loads((r.folder / "rows.json").read_text())
-    # What this small run learns depends on roundings; elsewhere it learns the same to a lesser degree.
-    shared = found["same_place"] > 0.4 and found["same_place_own"] < 0.3 if ring.multiplies_alike() else found["same_place"] > max(0.2, 2 * found["same_place_own"])
+    # What this small run learns depends on roundings; without AVX-512 it learns the same to a lesser degree.
+    many = found["same_place"] > 0.4 and found["same_place_own"] < 0.3
+    shared = many if ring.processor_has("avx512f") else found["same_place"] > max(0.2, 2 * found["same_place_own"])
     ring.check(shared and found["right"] > 0.5,
                f"rows that share a latent: {found['same_place']:.0%} of pairs at the same place, others {found['same_place_own']:.0%}; "
                f"{found['right']:.0%} are right", result.text)

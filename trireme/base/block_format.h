@@ -22,7 +22,6 @@ struct BlockFormatTraits {
   int bits;     ///< of a code
   int scale_bytes;  ///< as scales are kept: a float, a half, or a code of a nested one
   int64_t values;   ///< elements with a common scale, a power of two
-  bool panels;      ///< product kernels have panels of such codes (ops/products/packed_blocks.h)
   constexpr bool blocks() const { return format != BlockFormat::none; }
   constexpr bool in_rows() const { return method == "gguf"; }  ///< no block has elements of two rows
 };
@@ -30,13 +29,13 @@ struct BlockFormatTraits {
 inline constexpr int64_t kNestedScales = 256;  ///< scales with a common scale of their own
 
 inline constexpr BlockFormatTraits kBlockFormats[] = {
-    {BlockFormat::none, "none", "", "", false, 0, 0, 1, true},
-    {BlockFormat::nf4, "bnb.nf4", "bitsandbytes", "nf4", false, 4, 4, 64, true},
-    {BlockFormat::nf4_nested, "bnb.nf4-dq", "bitsandbytes", "nf4", true, 4, 1, 64, true},
-    {BlockFormat::fp4, "bnb.fp4", "bitsandbytes", "fp4", false, 4, 4, 64, true},
-    {BlockFormat::fp4_nested, "bnb.fp4-dq", "bitsandbytes", "fp4", true, 4, 1, 64, true},
-    {BlockFormat::q8_0, "q8_0", "gguf", "q8_0", false, 8, 2, 32, false},
-    {BlockFormat::q4_0, "q4_0", "gguf", "q4_0", false, 4, 2, 32, false}};
+    {BlockFormat::none, "none", "", "", false, 0, 0, 1},
+    {BlockFormat::nf4, "bnb.nf4", "bitsandbytes", "nf4", false, 4, 4, 64},
+    {BlockFormat::nf4_nested, "bnb.nf4-dq", "bitsandbytes", "nf4", true, 4, 1, 64},
+    {BlockFormat::fp4, "bnb.fp4", "bitsandbytes", "fp4", false, 4, 4, 64},
+    {BlockFormat::fp4_nested, "bnb.fp4-dq", "bitsandbytes", "fp4", true, 4, 1, 64},
+    {BlockFormat::q8_0, "q8_0", "gguf", "q8_0", false, 8, 2, 32},
+    {BlockFormat::q4_0, "q4_0", "gguf", "q4_0", false, 4, 2, 32}};
 
 constexpr const BlockFormatTraits& traits_of(BlockFormat format) { return kBlockFormats[static_cast<int>(format)]; }
 

@@ -31,10 +31,17 @@ bool has_amx_bf16() {
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 
+// Some compilers know no name for F16C in __builtin_cpu_supports.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kF16c = 1U << 29;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kF16c) != 0;
+}
+
 Processor ask() {
   __builtin_cpu_init();
   Processor has{};
-  has.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  has.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   has.avx512 = has.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   has.avx512_bf16 = has.avx512 && __builtin_cpu_supports("avx512bf16");

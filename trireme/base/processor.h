@@ -9,7 +9,7 @@ namespace trireme::base {
 /// A flag is true only if the system also saves the registers of its instruction set and lets this process use them.
 /// All flags are false on architectures other than x86-64.
 struct Processor {
-  bool avx2;  ///< AVX2 and FMA
+  bool avx2;  ///< AVX2, FMA and F16C
   bool avx512;  ///< AVX-512 F, BW, DQ and VL; implies avx2
   bool avx512_bf16;  ///< has dot products of bfloat16 pairs; implies avx512
   bool amx_bf16;  ///< has matrix products of bfloat16 tiles

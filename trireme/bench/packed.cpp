@@ -19,19 +19,29 @@
 namespace trireme::bench {
 namespace {
 
-constexpr base::BlockFormat kPackedFormat = base::BlockFormat::nf4;
 constexpr int64_t kPage = 4096;
 
-/// How matrices are kept: packed in the compute dtype, or in 4 bits.
+/// How matrices are kept: packed in the compute dtype, or in blocks.
 struct Storage {
   at::ScalarType dtype;
-  bool blocks;
+  base::BlockFormat format;
 
+  bool blocks() const { return format != base::BlockFormat::none; }
   int64_t bytes(const Product& p) const {
-    return blocks ? ops::packed_block_bytes(p.out, p.in) : ops::packed_bytes(p.out, p.in, dtype);
+    return blocks() ? ops::packed_block_bytes(p.out, p.in, format) : ops::packed_bytes(p.out, p.in, dtype);
   }
-  double bits() const { return blocks ? 4.5 : 8.0 * static_cast<double>(c10::elementSize(dtype)); }
-  std::string name() const { return blocks ? "packed nf4" : "packed"; }
+  /// Of an element. In blocks, scales take half a bit.
+  double bits() const {
+    return blocks() ? base::traits_of(format).bits + 0.5 : 8.0 * static_cast<double>(c10::elementSize(dtype));
+  }
+  std::string name() const {
+    return blocks() ? fmt::format("packed {}", base::traits_of(format).code) : std::string("packed");
+  }
+  /// The largest relative error of a product's result.
+  double allowed() const {
+    if (blocks()) return base::traits_of(format).bits == 4 ? 0.2 : 0.02;
+    return ops::is_narrow(dtype) ? 1e-2 : 1e-5;
+  }
 };
 
 struct Matrix {
@@ -39,7 +49,7 @@ struct Matrix {
   at::Tensor bytes;
 };
 
-/// The same random matrix in 4 bits, as bytes.
+/// A matrix in blocks, as bytes.
 std::vector<uint8_t> quantized(const ops::BlockPart& part, const at::Tensor& w) {
   ops::Quantizer quantizer(part.format, w.numel());
   const at::Tensor values = w.to(at::kFloat).contiguous();
@@ -50,17 +60,17 @@ std::vector<uint8_t> quantized(const ops::BlockPart& part, const at::Tensor& w) 
 }
 
 void pack(const Storage& s, const Matrix& m, const at::Tensor& w) {
-  if (!s.blocks) return ops::pack(ops::PackedMatrix{m.bytes, m.product.out, m.product.in, s.dtype}, w.t());
-  const ops::BlockPart part = ops::whole_part(kPackedFormat, m.product.out, m.product.in);
+  if (!s.blocks()) return ops::pack(ops::PackedMatrix{m.bytes, m.product.out, m.product.in, s.dtype}, w.t());
+  const ops::BlockPart part = ops::whole_part(s.format, m.product.out, m.product.in);
   const std::vector<uint8_t> record = quantized(part, w);
   ops::BlockRecords records;
   records.add(part, record.data());
-  ops::pack(ops::PackedBlocks{m.bytes, m.product.out, m.product.in, s.dtype, kPackedFormat}, records.matrix());
+  ops::pack(ops::PackedBlocks{m.bytes, m.product.out, m.product.in, s.dtype, s.format}, records.matrix());
 }
 
 void multiply(const Storage& s, const at::Tensor& y, const at::Tensor& x, const Matrix& m) {
-  if (s.blocks)
-    return ops::multiply_packed(y, x, ops::PackedBlocks{m.bytes, m.product.out, m.product.in, s.dtype, kPackedFormat});
+  if (s.blocks())
+    return ops::multiply_packed(y, x, ops::PackedBlocks{m.bytes, m.product.out, m.product.in, s.dtype, s.format});
   ops::multiply_packed(y, x, ops::PackedMatrix{m.bytes, m.product.out, m.product.in, s.dtype});
 }
 
@@ -118,13 +128,10 @@ class Copies {
                      y = at::empty({3, m.product.out}, storage_.dtype);
     multiply(storage_, y, x, m);
     const at::Tensor expected = x.to(at::kDouble).mm(w.to(at::kDouble).t());
-    const double error = (y.to(at::kDouble) - expected).norm().item<double>() / expected.norm().item<double>(),
-                 allowed = storage_.blocks                  ? 0.2
-                           : ops::is_narrow(storage_.dtype) ? 1e-2
-                                                            : 1e-5;
-    if (!(error < allowed))
+    const double error = (y.to(at::kDouble) - expected).norm().item<double>() / expected.norm().item<double>();
+    if (!(error < storage_.allowed()))
       throw Error(fmt::format("bench gemm: {} {} is off by {:.1e}, more than {:.0e}; nothing was timed after it",
-                              m.product.name, storage_.name(), error, allowed));
+                              m.product.name, storage_.name(), error, storage_.allowed()));
   }
 
   Storage storage_;
@@ -153,13 +160,13 @@ void add_packed_rows(Report& report, Limits& limits, const GemmBench& bench) {
   const int64_t caches = 8 * base::last_level_cache_bytes(bench.threads),
                 least = bench.quick ? int64_t{16} << 20 : std::clamp(caches, int64_t{64} << 20, int64_t{4} << 30);
   int64_t elements = 0, in = 0, out = 0;
-  bool blocks = true;
-  for (const Product& p : bench.products) {
+  for (const Product& p : bench.products)
     elements += p.times * p.in * p.out, in = std::max(in, p.in), out = std::max(out, p.out);
-    blocks = blocks && p.in % base::traits_of(kPackedFormat).values == 0;
-  }
-  for (const Storage& storage : {Storage{bench.dtype, false}, Storage{bench.dtype, true}}) {
-    if (storage.blocks && !blocks) continue;
+  using enum base::BlockFormat;
+  for (const base::BlockFormat format : {none, nf4, q8_0, q4_0}) {
+    const int64_t values = base::traits_of(format).values;
+    if (std::ranges::any_of(bench.products, [&](const Product& p) { return p.in % values != 0; })) continue;
+    const Storage storage{bench.dtype, format};
     Copies copies(storage, bench.products, least);
     copies.fill(bench.products);
     const double bytes = static_cast<double>(elements) * storage.bits() / 8;

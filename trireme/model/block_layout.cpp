@@ -88,7 +88,7 @@ class BlockBuilder {
     attention();
     mlp();
     BlockLayout& l = b_.layout;
-    const bool packs = c_.packed && base::traits_of(c_.quantized).panels;
+    const bool packs = c_.packed.has_value();
     for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) {
       for (int i = 0; i < product->parts && c_.quantized != base::BlockFormat::none && !packs; ++i)
         product->quantized.push_back(b_.specs[static_cast<size_t>(product->weight + i)].quantized);

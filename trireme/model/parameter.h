@@ -50,9 +50,9 @@ struct ParameterSpec {
     int64_t n, k;  ///< the product's columns, and the depth of its sums
     c10::ScalarType dtype;
     bool in_out = false;  ///< the matrix is [k,n], otherwise [n,k]
-    base::BlockFormat blocks = base::BlockFormat::none;  ///< kept in blocks of 4 bits
+    base::BlockFormat blocks = base::BlockFormat::none;  ///< kept in such blocks
     int64_t record_bytes() const {
-      return blocks == base::BlockFormat::none ? ops::packed_bytes(n, k, dtype) : ops::packed_block_bytes(n, k);
+      return blocks == base::BlockFormat::none ? ops::packed_bytes(n, k, dtype) : ops::packed_block_bytes(n, k, blocks);
     }
   };
   std::optional<Packed> packed = {};

@@ -48,6 +48,15 @@ struct GemmFloat : Gemm512 {
     }
   }
 
+  // Whole numbers (panels-inl.h) with their scales.
+  using Scale = __m512;
+  static Scale load_scale(const char* halves) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+  }
+  static Vec number(__m128i bytes, Scale scale) {
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)), scale);
+  }
+
   static UnitVec broadcast(const char* from) { return _mm512_set1_ps(*reinterpret_cast<const float*>(from)); }
   // In assembly, because compilers multiply into the register of `a` and then move the sum back, and combine the memory
   // operands of two multiply-adds into one load.
@@ -98,6 +107,12 @@ struct GemmWidened : GemmFloat {
     const __m512i up = _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
     return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
+  static Vec number(__m128i bytes, Scale scale) {
+    const __m512i bits = _mm512_castps_si512(GemmFloat::number(bytes, scale)),
+                  odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1)),
+                  up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
   /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
     const __m512i bits = _mm512_castps_si512(v),
@@ -135,6 +150,7 @@ struct Halves : Base {
   /// Rounds to nearest even.
   static __m256i round(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static __m512 round_value(__m512 v) { return _mm512_cvtph_ps(round(v)); }
+  static __m512 number(__m128i bytes, __m512 scale) { return round_value(Base::number(bytes, scale)); }
   static void store_narrow(uint16_t* to, __m512 v, int64_t lanes) {
     const __m256i narrow = round(v);
     if (lanes >= kLanes)

@@ -39,7 +39,7 @@ struct Tile {
   int64_t to_ld;
   const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
   int64_t ahead_step = 64;  ///< bytes from the line beside a unit to that beside the next, if each fetches one
-  // A panel in 4 bits (panels-inl.h).
+  // A panel in blocks (panels-inl.h).
   const float* code = nullptr;
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
 };

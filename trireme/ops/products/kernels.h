@@ -11,6 +11,21 @@
 
 namespace trireme::ops {
 
+/// The elements of panels: as they are multiplied; nibbles that choose one of 16 values, with a float32 scale for 64 of
+/// them along k; or whole numbers of 4 or 8 bits, with a float16 scale for 32.
+enum class PanelCode { none, values, nibbles, bytes };
+
+/// Panels in blocks: [panels][k / depth] blocks, each of a scale for every column of a panel and of their codes.
+struct PanelBlocks {
+  int64_t depth;  ///< elements of k with a common scale
+  int64_t scale_bytes;
+  int bits;  ///< of a code
+  constexpr int64_t bytes(int64_t columns) const { return columns * (scale_bytes + depth * bits / 8); }
+};
+constexpr PanelBlocks kPanelBlocks[] = {{1, 0, 0}, {64, 4, 4}, {32, 2, 4}, {32, 2, 8}};
+constexpr const PanelBlocks& blocks_of(PanelCode code) { return kPanelBlocks[static_cast<int>(code)]; }
+constexpr int64_t kDeepestBlock = 64;
+
 /// C [m, n] = A B or C + A B, where A is [m, k] and B is [k, n]. Leading dimensions (_ld) are in elements.
 struct GemmCall {
   int64_t m, n, k;
@@ -28,7 +43,8 @@ struct GemmCall {
   const BlockMatrix* blocks = nullptr;  ///< [k, n], or [n, k] if b_transposed
   WidenRows widen = nullptr;
   const void* panels = nullptr;  ///< B in the kernel's panel order (panels-inl.h), instead of `b`, for run_panels
-  const float* code = nullptr;  ///< [16]: the panels are in 4 bits, and these are the values of nibbles
+  PanelCode panel_code = PanelCode::none;  ///< how the panels keep their elements
+  const float* code = nullptr;  ///< [16], of PanelCode::values: what nibbles stand for
 };
 
 /// `columns` columns of B, which become columns [first, first + columns) of a B [k, n] in panel order.
@@ -49,17 +65,13 @@ struct GemmTeam {
   int num_threads;
 };
 
-// Panels in 4 bits: [panels][k / 64] blocks, each of a scale for every column of a panel and their nibbles.
-constexpr int64_t kCodesDepth = 64;  ///< elements of k with a common scale
-constexpr int64_t code_block_bytes(int64_t panel_columns) { return panel_columns * (4 + kCodesDepth / 2); }
-
 struct GemmKernel {
   const char* name;
   /// k must be a multiple of this (two bfloat16 make one unit of the dot product).
   int64_t k_multiple;
   void (*run)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
   int64_t panel_columns;
-  // How panels in 4 bits lie in memory, and which scales they need (packed_blocks.cpp).
+  // How codes lie in panels, and which scales PanelCode::values need (packed_blocks.cpp).
   bool codes_in_pairs, rounds_half_up;
   /// Writes the packed columns that lie in panels [begin, end). The panel with the last column of B also gets zeros.
   void (*pack)(const PanelPack& pack, int64_t begin, int64_t end, void* scratch);
@@ -68,6 +80,7 @@ struct GemmKernel {
   void (*run_panels)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
 };
 
+extern const GemmKernel kGemmFloatAvx2, kGemmBfloat16Avx2, kGemmHalfAvx2;  ///< AVX2, FMA and F16C
 extern const GemmKernel kGemmFloatAvx512;  ///< float32, for two multiply-adds a cycle; AVX512 F
 extern const GemmKernel kGemmFloatWideAvx512;  ///< float32, where there is BF16 too; AVX512 F
 extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16, widened while it is packed; AVX512 F, BW and VL

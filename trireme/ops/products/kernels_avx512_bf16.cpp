@@ -5,21 +5,29 @@
 namespace trireme::ops {
 namespace {
 
+/// The scales of columns 0 to 7 and 8 to 15, each for both elements of a pair.
+struct PairScale {
+  __m512 low, high;
+};
+inline PairScale twice(__m512 scales) {
+  const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  return {_mm512_permutexvar_ps(low, scales), _mm512_permutexvar_ps(high, scales)};
+}
+inline __m512i pairs(__m512 low, __m512 high, const PairScale& scale) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, scale.high), _mm512_mul_ps(low, scale.low)));
+}
+
 /// Calls write(pair, v, units) for vector v of the pairs with elements [first, last) of a block in 4 bits, multiples of
 /// 8. 64 bytes have four pairs of 16 columns: byte i of lane l has the nibble of pair i, column l / 2 and its element
 /// l % 2, and above it that of column 8 + l / 2. So the rounding instruction puts both elements of a pair together.
 template <int kPanel, int Vectors, class Write>
 __attribute__((always_inline)) inline void each_pair(const float* code, const float* scales, int64_t first,
                                                      int64_t last, const char* ahead, const Write& write) {
-  const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
-                later = _mm512_add_epi32(twice, _mm512_set1_epi32(8));
   const __m512 values = _mm512_loadu_ps(code);
-  __m512 low[Vectors], high[Vectors];
+  PairScale scale[Vectors];
 #pragma GCC unroll 4
-  for (int v = 0; v < Vectors; ++v) {
-    const __m512 all = _mm512_loadu_ps(scales + v * kLanes);
-    low[v] = _mm512_permutexvar_ps(twice, all), high[v] = _mm512_permutexvar_ps(later, all);
-  }
+  for (int v = 0; v < Vectors; ++v) scale[v] = twice(_mm512_loadu_ps(scales + v * kLanes));
   for (int64_t k = first; k < last; k += 8) {
     const auto* codes = reinterpret_cast<const char*>(scales + kPanel + k / 8 * kPanel);
     Gemm512::fetch(ahead, k / 8 * kPanel * 4, kPanel * 4);
@@ -29,9 +37,9 @@ __attribute__((always_inline)) inline void each_pair(const float* code, const fl
       for (int i = 0; i < 4; ++i) {
         // A load that begins i bytes later moves byte i down.
         const __m512i both = _mm512_loadu_si512(codes + v * 64 + i);
-        const __m512 one = _mm512_mul_ps(_mm512_permutexvar_ps(both, values), low[v]),
-                     two = _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), values), high[v]);
-        write(k / 2 + i, v, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(two, one)));
+        const __m512 one = _mm512_permutexvar_ps(both, values),
+                     two = _mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), values);
+        write(k / 2 + i, v, pairs(one, two, scale[v]));
       }
   }
 }
@@ -69,6 +77,16 @@ struct GemmBfloat16 : Gemm512 {
     each_pair<kPanel, Vectors>(code, scales, first, last, ahead, write);
   }
   static void store_units(Unit* to, UnitVec units) { _mm512_storeu_si512(to, units); }
+
+  // Whole numbers (panels-inl.h) with their scales.
+  using Scale = PairScale;
+  static Scale load_scale(const char* halves) {
+    return twice(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves))));
+  }
+  static UnitVec numbers(__m128i one, __m128i two, const Scale& scale) {
+    const auto widened = [](__m128i bytes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)); };
+    return pairs(widened(one), widened(two), scale);
+  }
 
   /// 16 units from the first `count` elements of two rows, zero beyond.
   static void pack_vector(Unit* to, const char* from, int64_t row_bytes, int64_t count) {

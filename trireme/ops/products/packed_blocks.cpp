@@ -31,26 +31,35 @@ const GemmKernel* kernel_of(const PackedBlocks& m) {
   return kernels.empty() ? nullptr : kernels.front();
 }
 
+const base::BlockFormatTraits& traits(const PackedBlocks& m) { return base::traits_of(m.format); }
+
+PanelCode panel_code(base::BlockFormat format) {
+  const base::BlockFormatTraits& row = base::traits_of(format);
+  return !row.in_rows() ? PanelCode::values : row.bits == 8 ? PanelCode::bytes : PanelCode::nibbles;
+}
+
 void check_packed(const char* operation, const PackedBlocks& m) {
-  const int64_t bytes = packed_block_bytes(m.n, m.k);
-  if (m.k % kCodesDepth != 0 || m.bytes.scalar_type() != at::kByte || m.bytes.dim() != 1 || m.bytes.numel() != bytes ||
-      !m.bytes.is_contiguous() || reinterpret_cast<uintptr_t>(m.bytes.const_data_ptr()) % 64 != 0)
+  const int64_t bytes = packed_block_bytes(m.n, m.k, m.format);
+  if (m.k % traits(m).values != 0 || m.bytes.scalar_type() != at::kByte || m.bytes.dim() != 1 ||
+      m.bytes.numel() != bytes || !m.bytes.is_contiguous() ||
+      reinterpret_cast<uintptr_t>(m.bytes.const_data_ptr()) % 64 != 0)
     throw ShapeError(
-        fmt::format("{}: a packed matrix [{}, {}] in 4 bits has {} contiguous bytes from a multiple of 64 "
-                    "on, and rows of whole blocks of 64; there are {} bytes",
-                    operation, m.n, m.k, bytes, m.bytes.numel()));
+        fmt::format("{}: a packed matrix [{}, {}] in {} has {} contiguous bytes from a multiple of 64 on, and rows of "
+                    "whole blocks of {}; there are {} bytes",
+                    operation, m.n, m.k, traits(m).name, bytes, traits(m).values, m.bytes.numel()));
 }
 
 void check_pack(const PackedBlocks& to, const BlockMatrix& w, int64_t first) {
   check_packed("pack", to);
-  bool in_rows = true;
+  const base::BlockFormatTraits& format = traits(to);
+  bool fits = w.bits == format.bits && int64_t{1} << w.block_shift == format.values;
   for (int64_t i = 0; i < w.num_parts; ++i)
-    in_rows &= w.parts[i].origin % kCodesDepth == 0 && w.parts[i].row_stride % kCodesDepth == 0;
-  if (w.columns != to.k || first < 0 || first + w.rows > to.n || !in_rows)
+    fits &= w.parts[i].origin % format.values == 0 && w.parts[i].row_stride % format.values == 0;
+  if (w.columns != to.k || first < 0 || first + w.rows > to.n || !fits)
     throw ShapeError(
-        fmt::format("pack: rows {} to {} of a packed matrix [{}, {}] in 4 bits need blocks of 64 that lie in "
-                    "their rows; there are rows of {}",
-                    first, first + w.rows, to.n, to.k, w.columns));
+        fmt::format("pack: rows {} to {} of a packed matrix [{}, {}] in {} need blocks of {} that lie in their rows; "
+                    "there are rows of {}",
+                    first, first + w.rows, to.n, to.k, format.name, format.values, w.columns));
 }
 
 /// Row `row` of W as dense codes and scales; a row that does not exist has scales of 0.
@@ -63,16 +72,25 @@ struct Row {
   Row(const BlockMatrix& matrix, int64_t row) {
     if (row >= matrix.rows) return;
     w = &matrix, part = &part_of(matrix, row), own = row - part->first;
-    codes = part->codes + own * matrix.columns / 2;
+    codes = part->codes + own * matrix.columns * matrix.bits / 8;
   }
   float scale(int64_t block) const {
-    return w == nullptr ? 0 : scale_at(*w, *part, own, part->origin + own * part->row_stride + block * kCodesDepth);
+    if (w == nullptr) return 0;
+    return scale_at(*w, *part, own, part->origin + own * part->row_stride + (block << w->block_shift));
   }
+  /// As float16, which it was.
+  uint16_t half_scale(int64_t block) const { return narrow<float16>(scale(block)).bits; }
   /// Eight elements from element `k` on.
   uint32_t eight(int64_t k) const {
     uint32_t all = 0;
     if (codes != nullptr) std::memcpy(&all, codes + k / 2, 4);
     return all;
+  }
+  /// A whole number's code.
+  uint8_t code(int64_t k) const {
+    if (codes == nullptr) return 0;
+    if (w->bits == 8) return codes[k];
+    return k % 2 == 0 ? codes[k / 2] >> 4 : codes[k / 2] & 15;
   }
 };
 
@@ -100,17 +118,18 @@ float scale_without_halves(const float* code, float scale) {
   return scale;
 }
 
-/// Writes a row into column `column` of a panel; the kernel's widen_codes() says where its nibbles lie.
-void pack_row(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t column, int64_t k) {
+/// Writes a row into column `column` of a panel; the kernel's each_code() says where its nibbles lie.
+void pack_values(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t column, int64_t k) {
   constexpr uint32_t kLow = 0x0f0f0f0f;
   const int64_t columns = kernel.panel_columns, lane = column % 16;
-  for (int64_t block = 0; block < k / kCodesDepth; ++block, panel += code_block_bytes(columns)) {
+  constexpr PanelBlocks kBlocks = blocks_of(PanelCode::values);
+  for (int64_t block = 0; block < k / kBlocks.depth; ++block, panel += kBlocks.bytes(columns)) {
     const float scale = row.scale(block);
     reinterpret_cast<float*>(panel)[column] =
         kernel.rounds_half_up && scale != 0 ? scale_without_halves(row.w->code, scale) : scale;
     auto* to = reinterpret_cast<uint32_t*>(panel + columns * 4) + column - lane;
-    for (int64_t i = 0; i < kCodesDepth; i += 8, to += columns) {
-      const uint32_t all = row.eight(block * kCodesDepth + i);
+    for (int64_t i = 0; i < kBlocks.depth; i += 8, to += columns) {
+      const uint32_t all = row.eight(block * kBlocks.depth + i);
       if (!kernel.codes_in_pairs) {
         to[lane] = all;
         continue;
@@ -124,43 +143,79 @@ void pack_row(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t 
   }
 }
 
-/// Where LibTorch multiplies: the codes of all rows, and then their scales.
-float* scales_of(const PackedBlocks& m) {
-  return reinterpret_cast<float*>(m.bytes.data_ptr<uint8_t>() + m.n * m.k / 2);
+/// The same of whole numbers; each_number() of panels-inl.h says where they lie.
+void pack_numbers(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t column, int64_t k, PanelCode code) {
+  const PanelBlocks& blocks = blocks_of(code);
+  const int64_t columns = kernel.panel_columns, lane = column % 16;
+  for (int64_t first = 0; first < k; first += blocks.depth, panel += blocks.bytes(columns)) {
+    const uint16_t scale = row.half_scale(first / blocks.depth);
+    std::memcpy(panel + 2 * column, &scale, 2);
+    for (int64_t i = 0; i < blocks.depth; ++i) {
+      // Two elements of 16 columns lie together: which of these 32 is it?
+      const int64_t place = kernel.codes_in_pairs ? 2 * lane + i % 2 : i % 2 * 16 + lane;
+      uint8_t* both = panel + 2 * columns + (i / 2 * columns + column - lane) * blocks.bits / 4;
+      const uint8_t number = row.code(first + i);
+      if (blocks.bits == 8) {
+        both[place] = number;
+        continue;
+      }
+      const int shift = place < 16 ? 0 : 4;
+      uint8_t& byte = both[place % 16];
+      byte = static_cast<uint8_t>((byte & ~(15 << shift)) | number << shift);
+    }
+  }
 }
 
+/// Where LibTorch multiplies: the codes of all rows, and then their scales.
+uint8_t* scales_of(const PackedBlocks& m) { return m.bytes.data_ptr<uint8_t>() + m.n * m.k * traits(m).bits / 8; }
+
 void pack_rows(const PackedBlocks& to, const BlockMatrix& w, int64_t first) {
-  const int64_t blocks = to.k / kCodesDepth;
+  const int64_t blocks = to.k / traits(to).values, row_bytes = to.k * traits(to).bits / 8;
   for (int64_t r = 0; r < w.rows; ++r) {
     const Row row(w, r);
-    std::memcpy(to.bytes.data_ptr<uint8_t>() + (first + r) * to.k / 2, row.codes, static_cast<size_t>(to.k / 2));
-    for (int64_t block = 0; block < blocks; ++block) scales_of(to)[(first + r) * blocks + block] = row.scale(block);
+    std::memcpy(to.bytes.data_ptr<uint8_t>() + (first + r) * row_bytes, row.codes, static_cast<size_t>(row_bytes));
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t at = (first + r) * blocks + block;
+      if (traits(to).in_rows())
+        reinterpret_cast<uint16_t*>(scales_of(to))[at] = row.half_scale(block);
+      else
+        reinterpret_cast<float*>(scales_of(to))[at] = row.scale(block);
+    }
   }
 }
 
 }  // namespace
 
 bool packs_blocks(const BlockPart& part) {
-  return part.columns % kCodesDepth == 0 && part.column_span.begin % kCodesDepth == 0 &&
-         part.num_columns() % kCodesDepth == 0;
+  const int64_t values = base::traits_of(part.format).values;
+  return part.columns % values == 0 && part.column_span.begin % values == 0 && part.num_columns() % values == 0;
 }
 
-int64_t packed_block_bytes(int64_t n, int64_t k) {
-  return (n + 63) / 64 * code_block_bytes(64) * (k / kCodesDepth) + kPackedTail;
+int64_t packed_block_bytes(int64_t n, int64_t k, base::BlockFormat format) {
+  const PanelBlocks& blocks = blocks_of(panel_code(format));
+  return (n + 63) / 64 * blocks.bytes(64) * (k / blocks.depth) + kPackedTail;
 }
 
 void pack_by(const GemmKernel& kernel, const PackedBlocks& to, const BlockMatrix& w, int64_t first) {
   check_pack(to, w, first);
   if (w.rows == 0) return;
-  const int64_t columns = kernel.panel_columns, panel_bytes = to.k / kCodesDepth * code_block_bytes(columns);
+  const PanelCode code = panel_code(to.format);
+  const int64_t columns = kernel.panel_columns,
+                panel_bytes = to.k / blocks_of(code).depth * blocks_of(code).bytes(columns);
   // The last rows are followed by such of scale 0, which fill their panel.
   const int64_t rows = first + w.rows == to.n ? (to.n + columns - 1) / columns * columns - first : w.rows;
   const int64_t begin = first / columns, end = (first + rows + columns - 1) / columns;
   auto* bytes = to.bytes.data_ptr<uint8_t>();
   parallel_rows(end - begin, row_grain(to.k * columns), [&](int64_t from, int64_t until) {
     for (int64_t panel = begin + from; panel < begin + until; ++panel)
-      for (int64_t row = std::max(first, panel * columns); row < std::min(first + rows, (panel + 1) * columns); ++row)
-        pack_row(kernel, bytes + panel * panel_bytes, Row(w, row - first), row - panel * columns, to.k);
+      for (int64_t row = std::max(first, panel * columns); row < std::min(first + rows, (panel + 1) * columns); ++row) {
+        uint8_t* const at = bytes + panel * panel_bytes;
+        const Row from(w, row - first);
+        if (code == PanelCode::values)
+          pack_values(kernel, at, from, row - panel * columns, to.k);
+        else
+          pack_numbers(kernel, at, from, row - panel * columns, to.k, code);
+      }
   });
 }
 
@@ -187,7 +242,7 @@ void multiply_packed_by(const GemmKernel& kernel, const at::Tensor& c, const at:
   if (b.k == 0) return static_cast<void>(at::Tensor(c).zero_());
   GemmCall call = packed_call(c, a);
   call.panels = b.bytes.const_data_ptr();
-  call.code = four_bit_code(b.format).data();
+  call.panel_code = panel_code(b.format), call.code = four_bit_code(b.format).data();
   run_panel_team(kernel, call);
 }
 
@@ -200,9 +255,22 @@ void multiply_packed(const at::Tensor& c, const at::Tensor& a, const PackedBlock
   }
   check_packed("multiply_packed", b);
   check_packed_product(c, a, b.n, b.k, b.dtype);
-  const BlockRows rows{.count = b.n, .codes = b.bytes.data_ptr<uint8_t>(), .row_stride = b.k, .scales = scales_of(b)};
+  const bool numbers = traits(b).in_rows();
+  const uint8_t* scales = scales_of(b);
+  const BlockRows rows{.count = b.n,
+                       .codes = b.bytes.data_ptr<uint8_t>(),
+                       .row_stride = b.k,
+                       .scales = numbers ? nullptr : reinterpret_cast<const float*>(scales),
+                       .half_scales = numbers ? reinterpret_cast<const uint16_t*>(scales) : nullptr};
   multiply_blocks(c, a,
-                  {.rows = b.n, .columns = b.k, .code = four_bit_code(b.format).data(), .parts = &rows, .num_parts = 1},
+                  {.rows = b.n,
+                   .columns = b.k,
+                   .bits = traits(b).bits,
+                   .numbers = numbers,
+                   .block_shift = std::countr_zero(static_cast<uint64_t>(traits(b).values)),
+                   .code = four_bit_code(b.format).data(),
+                   .parts = &rows,
+                   .num_parts = 1},
                   true);
 }
 

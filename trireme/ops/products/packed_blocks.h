@@ -1,5 +1,5 @@
-// Packed matrices (packed.h) of matrices in blocks of 4 bits. They stay in 4 bits, so few rows read half a byte and a
-// scale for each element, and widen it in registers.
+// Packed matrices (packed.h) of matrices in blocks. Their elements stay codes of 4 or 8 bits, so few rows read these
+// and scales, and widen them in registers.
 #pragma once
 
 #include "trireme/ops/blocks/part.h"
@@ -7,17 +7,18 @@
 
 namespace trireme::ops {
 
-/// Whether every block of a part lies in one of its rows. Only such parts stay in 4 bits; others are packed as matrices
-/// of the compute dtype. Only formats with `panels` (base/block_format.h) are packed at all.
+/// Whether every block of a part lies in one of its rows. Only such parts stay in blocks; others are packed as matrices
+/// of the compute dtype.
 bool packs_blocks(const BlockPart& part);
 
-/// Bytes of a packed W [N,K] in 4 bits: the same on every machine. Nested scales are resolved, so 4.5 bits an element.
-int64_t packed_block_bytes(int64_t n, int64_t k);
+/// Bytes of a packed W [N,K] in blocks: the same on every machine. Nested scales are resolved, so bitsandbytes' formats
+/// take 4.5 bits an element; GGUF's take what they take in files.
+int64_t packed_block_bytes(int64_t n, int64_t k, base::BlockFormat format);
 
 /// A W [N,K] in the panel order of the kernel for `dtype`. Where LibTorch multiplies, its rows follow each other.
 struct PackedBlocks {
   at::Tensor bytes;  ///< packed_block_bytes() of them, as those of a PackedMatrix
-  int64_t n = 0, k = 0;  ///< k is a multiple of 64
+  int64_t n = 0, k = 0;  ///< k is a multiple of the format's block
   at::ScalarType dtype = at::kFloat;  ///< what it is widened to
   base::BlockFormat format = base::BlockFormat::none;
 };

@@ -1,11 +1,13 @@
 // Products with a B that was packed once: [panels][k][kPanel], so that a product reads it from memory in one stream.
-// Each element keeps its own size: two bytes that the kernel multiplies as float32, and 4 bits, are widened in
-// registers, or, for many rows, once in scratch.
+// Each element keeps its own size: two bytes that the kernel multiplies as float32, and codes of 4 or 8 bits, are
+// widened in registers, or, for many rows, once in scratch.
 //
 // A thread takes some panels for all rows. Of each panel it multiplies one piece of k with all strips of A, which find
 // it in the level-2 cache after the first. Meanwhile they fetch the piece that comes next. So few rows run at the rate
 // of the memory, and many at that of the registers. The pieces of k are those of Gemm, and so are the bits.
 #pragma once
+
+#include <immintrin.h>
 
 #include <type_traits>
 
@@ -23,28 +25,75 @@ struct NarrowPanels : M {
 template <class M>
 constexpr bool kHasNarrowPanels = M::kElementBytes == 2 && M::kPair == 1;
 
-/// Panels in 4 bits, in blocks of scales and codes.
-template <class M>
+/// Calls write(u, v, units) for vector v of the units with elements [first, last) of a block of whole numbers,
+/// multiples of 8. Two elements of 16 columns are 32 numbers, in 32 or 16 bytes: those of the earlier one first, or
+/// (kPair 2) both of each column together. In 4 bits the second half of the 32 are the upper nibbles.
+template <class M, int Vectors, PanelCode kCode, class Write>
+__attribute__((always_inline)) inline void each_number(const char* block, int64_t first, int64_t last,
+                                                       const char* ahead, const Write& write) {
+  constexpr int kBits = blocks_of(kCode).bits;
+  typename M::Scale scale[Vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; ++v) scale[v] = M::load_scale(block + v * kLanes * 2);
+  const char* codes = block + M::kPanel * 2;
+  for (int64_t k = first; k < last; k += 8) {
+    M::fetch(ahead, k * M::kPanel * kBits / 8, M::kPanel * kBits);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        const int64_t pair = k / 2 + i;
+        const auto* at = reinterpret_cast<const __m128i*>(codes + (pair * M::kPanel + v * kLanes) * kBits / 4);
+        __m128i one = _mm_loadu_si128(at), two = one;
+        if constexpr (kBits == 8) {
+          two = _mm_loadu_si128(at + 1);
+        } else {
+          const __m128i low = _mm_set1_epi8(15), middle = _mm_set1_epi8(8);
+          two = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(two, 4), low), middle);
+          one = _mm_sub_epi8(_mm_and_si128(one, low), middle);
+        }
+        if constexpr (M::kPair == 2) {
+          write(pair, v, M::numbers(one, two, scale[v]));
+        } else {
+          write(2 * pair, v, M::number(one, scale[v]));
+          write(2 * pair + 1, v, M::number(two, scale[v]));
+        }
+      }
+  }
+}
+
+/// The same of a block with any codes.
+template <class M, int Vectors, PanelCode kCode, class Write>
+__attribute__((always_inline)) inline void each_of_block(const float* code, const char* block, int64_t first,
+                                                         int64_t last, const char* ahead, const Write& write) {
+  if constexpr (kCode == PanelCode::values)
+    M::template each_code<M, Vectors>(code, reinterpret_cast<const float*>(block), first, last, ahead, write);
+  else
+    each_number<M, Vectors, kCode>(block, first, last, ahead, write);
+}
+
+/// Panels in blocks of scales and codes.
+template <class M, PanelCode kCode>
 struct CodePanels : M {
   using Unit = char;
   static constexpr bool kWidensCodes = true;
-  static constexpr int kMostRows = 3;  // with more, registers are too few
   static constexpr int64_t kDistance = 16 << 10;  // bytes that are fetched ahead
+  static constexpr PanelBlocks kBlocks = blocks_of(kCode);
 
   /// Calls write(u, v, units) for the units of a tile.
   template <int Vectors, class Write>
   __attribute__((always_inline)) static void each_unit(const char* panel, const Tile& tile, int64_t depth,
                                                        const Write& write) {
     const int64_t end = tile.skipped + depth * M::kPair;
-    for (int64_t k = 0; k < end; k += kCodesDepth, panel += code_block_bytes(M::kPanel)) {
+    for (int64_t k = 0; k < end; k += kBlocks.depth, panel += kBlocks.bytes(M::kPanel)) {
       const int64_t first = larger(0, tile.skipped - k), from = (k - tile.skipped) / M::kPair;
-      M::template each_code<M, Vectors>(tile.code, reinterpret_cast<const float*>(panel), first,
-                                        smaller(kCodesDepth, end - k), panel + kDistance,
-                                        [&](int64_t u, int v, typename M::UnitVec units)
-                                            __attribute__((always_inline)) { write(from + u, v, units); });
+      each_of_block<M, Vectors, kCode>(tile.code, panel, first, smaller(kBlocks.depth, end - k), panel + kDistance,
+                                       [&](int64_t u, int v, typename M::UnitVec units)
+                                           __attribute__((always_inline)) { write(from + u, v, units); });
     }
   }
 };
+constexpr int kMostCodeRows = 3;  // that are multiplied as codes are widened; with more, registers are too few
 
 /// Memory that will be read next, while strips multiply what a strip before them has fetched. Each fetches about as
 /// much as the others.
@@ -71,12 +120,15 @@ template <class M>
 struct PanelGemm {
   using Element = std::conditional_t<kHasNarrowPanels<M>, uint16_t, typename M::Unit>;
   static constexpr int64_t kUnitBytes = M::kPanel * static_cast<int64_t>(sizeof(Element));  // of a panel
+  static constexpr int kUnitLines = static_cast<int>(larger(1, kUnitBytes / 64));
   static constexpr int64_t kTakenUnits = kGemmBlockUnits / 2;  // of B, most at once where A is packed for them
-  static constexpr int64_t kBlockUnits = kCodesDepth / M::kPair;  // of k, with common scales
+  static constexpr int64_t kBlockUnits = kDeepestBlock / M::kPair;
   static constexpr int64_t kDistance = 16 << 10;  // bytes: what few rows fetch ahead
 
   const GemmCall& call;
   Gemm<M> gemm;
+  const bool in_blocks;
+  int64_t block_units, block_bytes;  ///< of a panel in blocks
   int64_t panels, taken, rows;  ///< a thread takes `taken` panels for `rows` rows
   int64_t block;  ///< panels whose pieces follow each other
   int64_t pieces;  ///< of k
@@ -84,11 +136,16 @@ struct PanelGemm {
   int64_t kept_units;  ///< of A in a piece, if all of A is prepared once and stays in scratch; otherwise 0
 
   PanelGemm(const GemmCall& call_, int num_threads, void* scratch)
-      : call(call_), gemm(call_, num_threads, scratch), panels((call.n + M::kPanel - 1) / M::kPanel) {
-    rows = smaller(call.m, kGemmHeld);
+      : call(call_),
+        gemm(call_, num_threads, scratch),
+        in_blocks(call.panel_code != PanelCode::none),
+        block_units(blocks_of(call.panel_code).depth / M::kPair),
+        block_bytes(blocks_of(call.panel_code).bytes(M::kPanel)),
+        panels((call.n + M::kPanel - 1) / M::kPanel) {
+    rows = larger(1, smaller(call.m, kGemmHeld));
     taken = larger(1, panels * ((call.m + rows - 1) / rows) / (8 * num_threads));
     // If a further piece begins with the sums so far, shorter pieces have the same bits.
-    const bool short_pieces = M::kStartsFromSums && call.code != nullptr;
+    const bool short_pieces = M::kStartsFromSums && in_blocks;
     pieces = short_pieces ? round_up(gemm.units, code_piece()) / code_piece() : gemm.pieces;
     deepest = smaller(gemm.units, short_pieces ? code_piece() : gemm.depth_limit());
     kept_units =
@@ -105,17 +162,17 @@ struct PanelGemm {
   bool few_rows() const { return call.m <= M::kStrip; }
 
   /// Units of k that are widened at once: 128 KiB of a panel, or for few rows 16 KiB, which stay in the level-1 cache.
-  int64_t code_piece() const { return few_rows() && call.m > CodePanels<M>::kMostRows ? 64 : 512; }
+  int64_t code_piece() const { return few_rows() && call.m > kMostCodeRows ? 64 : 512; }
 
   int64_t first_unit(int64_t piece) const {
-    if (M::kStartsFromSums && call.code != nullptr) return smaller(gemm.units, piece * code_piece());
+    if (M::kStartsFromSums && in_blocks) return smaller(gemm.units, piece * code_piece());
     return gemm.units * piece / pieces;
   }
-  /// Where the bytes of a unit begin; in 4 bits, those of its block.
+  /// Where the bytes of a unit begin, or those of its block.
   const char* panel_at(int64_t panel, int64_t u0) const {
     const auto* all = static_cast<const char*>(call.panels);
-    if (call.code == nullptr) return all + (panel * gemm.units + u0) * kUnitBytes;
-    return all + (panel * (gemm.units / kBlockUnits) + u0 / kBlockUnits) * code_block_bytes(M::kPanel);
+    if (!in_blocks) return all + (panel * gemm.units + u0) * kUnitBytes;
+    return all + (panel * (gemm.units / block_units) + u0 / block_units) * block_bytes;
   }
 
   void run(const GemmTeam& team) const {
@@ -207,10 +264,11 @@ struct PanelGemm {
                       bool widened, const Tiles& tiles, Ahead& ahead) const {
     typename M::Unit* wide = gemm.packed_b + place * (depth + 2 * kBlockUnits) * M::kPanel;
     const auto* from = reinterpret_cast<const Element*>(panel_at(panel, u0));
-    if (call.code != nullptr) {
-      const int64_t before = u0 % kBlockUnits;
-      if (widens_in_registers(before, depth)) return multiply_codes(panel, u0, depth, g0, g1, a, tiles);
-      if (!widened) widen_codes(wide, panel, u0 - before, u0 + depth);
+    if (in_blocks) {
+      const int64_t before = u0 % block_units;
+      if (widens_in_registers(before, depth))
+        return with_code([&](auto code) { multiply_codes<code()>(panel, u0, depth, g0, g1, a, tiles); });
+      if (!widened) with_code([&](auto code) { widen_codes<code()>(wide, panel, u0 - before, u0 + depth); });
       return multiply_strips<M>(panel, wide + before * M::kPanel, u0, depth, g0, g1, a, tiles, ahead);
     }
     if constexpr (kHasNarrowPanels<M>) {
@@ -223,31 +281,39 @@ struct PanelGemm {
     }
   }
 
-  /// Eight elements of k have their codes in one vector.
-  bool widens_in_registers(int64_t before, int64_t depth) const {
-    return call.m <= CodePanels<M>::kMostRows && before * M::kPair % 8 == 0 && depth * M::kPair % 8 == 0;
+  /// Calls body(code) with the code as a constant.
+  template <class Body>
+  void with_code(const Body& body) const {
+    using enum PanelCode;
+    if (call.panel_code == bytes) return body(std::integral_constant<PanelCode, bytes>());
+    if (call.panel_code == nibbles) return body(std::integral_constant<PanelCode, nibbles>());
+    body(std::integral_constant<PanelCode, values>());
   }
 
-  template <class Tiles>
+  /// Eight elements of k are read together.
+  bool widens_in_registers(int64_t before, int64_t depth) const {
+    return call.m <= kMostCodeRows && before * M::kPair % 8 == 0 && depth * M::kPair % 8 == 0;
+  }
+
+  template <PanelCode kCode, class Tiles>
   void multiply_codes(int64_t panel, int64_t u0, int64_t depth, int64_t g0, int64_t g1, const RowsOfA& rows_of_a,
                       const Tiles& tiles) const {
     Tile tile = tiles(g0);
-    tile.code = call.code, tile.skipped = u0 % kBlockUnits * M::kPair;
+    tile.code = call.code, tile.skipped = u0 % block_units * M::kPair;
     const auto [a, a_row] = plain_rows(rows_of_a, g0, u0, depth);
-    multiply_strip<CodePanels<M>, false, 0, CodePanels<M>::kMostRows>(
-        g1 - g0, depth, a, a_row, panel_at(panel, u0), tile, smaller(M::kPanel, call.n - panel * M::kPanel));
+    multiply_strip<CodePanels<M, kCode>, false, 0, kMostCodeRows>(g1 - g0, depth, a, a_row, panel_at(panel, u0), tile,
+                                                                  smaller(M::kPanel, call.n - panel * M::kPanel));
   }
 
   /// Widens the blocks with units [first, last) of a panel.
+  template <PanelCode kCode>
   void widen_codes(typename M::Unit* to, int64_t panel, int64_t first, int64_t last) const {
     const char* from = panel_at(panel, first);
-    for (int64_t u = first; u < last; u += kBlockUnits, to += kBlockUnits * M::kPanel) {
-      M::template each_code<M, M::kPanel / kLanes>(
-          call.code, reinterpret_cast<const float*>(from), 0, kCodesDepth, few_rows() ? from + kDistance : nullptr,
+    for (int64_t u = first; u < last; u += block_units, to += block_units * M::kPanel, from += block_bytes)
+      each_of_block<M, M::kPanel / kLanes, kCode>(
+          call.code, from, 0, blocks_of(kCode).depth, few_rows() ? from + kDistance : nullptr,
           [&](int64_t unit, int v, typename M::UnitVec units)
               __attribute__((always_inline)) { M::store_units(to + unit * M::kPanel + v * kLanes, units); });
-      from += code_block_bytes(M::kPanel);
-    }
   }
 
   template <class Panels, class Tiles>
@@ -257,10 +323,10 @@ struct PanelGemm {
     for (int64_t row = g0; row < g1; row += M::kStrip) {
       const int64_t rows_now = smaller(M::kStrip, g1 - row), strips = (g1 - row + M::kStrip - 1) / M::kStrip;
       Tile tile = tiles(row);
-      // A single strip fetches what it multiplies itself, but for panels in 4 bits.
-      int lines = call.code != nullptr ? 0 : kUnitBytes / 64;
+      // A single strip fetches what it multiplies itself, but for panels in blocks.
+      int lines = in_blocks ? 0 : kUnitLines;
       if (few_rows())
-        tile.ahead = reinterpret_cast<const char*>(from) + kDistance;
+        tile.ahead = reinterpret_cast<const char*>(from) + kDistance, tile.ahead_step = smaller(64, kUnitBytes);
       else
         lines = ahead.take(strips, depth, tile);
       if constexpr (M::kPacksA)

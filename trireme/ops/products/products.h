@@ -1,6 +1,6 @@
-// Matrix products: all of them go through multiply(). With AVX-512 our own kernels run. LibTorch's (oneDNN, MKL) run on
-// other processors, for float64, for bfloat16 if the processor has matrix units, and for the few layouts that ours do
-// not support.
+// Matrix products: all of them go through multiply(). With AVX2 or AVX-512 our own kernels run. LibTorch's (oneDNN,
+// MKL) run on other processors, for float64, for bfloat16 if the processor has matrix units, and for the few layouts
+// that ours do not support.
 #pragma once
 
 #include <ATen/core/Tensor.h>
