@@ -2,8 +2,8 @@
 
 disturbances.py TRIREME SLOW_DISK_LIBRARY [--minutes N]
 Beside other tests only that it is named, because they disturb runs, too. TRIREME_SLOW=1, on a machine that does nothing
-else: which rank, within how many steps, and that an undisturbed run says nothing. --minutes 60: only that a run of an
-hour on a busy machine says nothing.
+else: which rank, within how many steps, and that an undisturbed run says nothing. --minutes 60: only that in an hour on
+a busy machine no rank, disk or clock is named.
 """
 
 import contextlib
@@ -176,7 +176,9 @@ def a_long_run(r, minutes):
     seconds = time.monotonic() - start
     print(f"        {steps} steps in {seconds / 60:.1f} minutes, load {sum(loads) / len(loads):.1f} on {os.cpu_count()} cores; "
           f"the host took {100 * (stolen_seconds() - stolen) / seconds / os.cpu_count():.2f} % of them")
-    ring.check(not lines(result.out), f"{minutes:g} minutes on a busy machine: nothing is named", str(lines(result.out)))
+    # A program that someone starts beside it, such as a copy of files, is named, and rightly.
+    others = [line for line in lines(result.out) if "another program takes its cores" not in line]
+    ring.check(not others, f"{minutes:g} minutes on a busy machine: nothing is held to be slow", str(others))
 
 
 with ring.Ring(sys.argv[1]) as r:
