@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "trireme/base/error.h"
 
@@ -49,6 +50,7 @@ TEST(Hardware, ItsTextIsReadAsTheSameHardware) {
   Hardware h = read_hardware("a10");
   h.measured_operations = {{"product_nt", at::kBFloat16, 1, 2, 512, 1024, 256, 1.2e-5}};
   h.measured_collectives = {{"all_gather", 2, 1 << 20, 2.1e-4}};
+  h.disk_rate = 1.25, h.disk_read_rate = 2.5, h.disk_write_rate = 0.75, h.disk_work = 0.125;
   const Hardware again = read_hardware(file_of(hardware_yaml(h)));
   EXPECT_EQ(hardware_yaml(again).substr(0, 200), hardware_yaml(h).substr(0, 200));
   ASSERT_EQ(again.measured_operations.size(), 1u);
@@ -56,6 +58,8 @@ TEST(Hardware, ItsTextIsReadAsTheSameHardware) {
   EXPECT_EQ(again.measured_operations[0].seconds, 1.2e-5);
   ASSERT_EQ(again.measured_collectives.size(), 1u);
   EXPECT_EQ(again.measured_collectives[0].bytes, 1 << 20);
+  EXPECT_EQ(std::tuple(again.disk_rate, again.disk_read_rate, again.disk_write_rate, again.disk_work),
+            std::tuple(1.25, 2.5, 0.75, 0.125));
 }
 
 TEST(Hardware, MistakesInAFileAreToldInOneSentence) {

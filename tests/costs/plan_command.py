@@ -127,9 +127,14 @@ def calibrates_and_predicts(r):
     result = r.run([r.program, "bench", "calibrate", "--quick", "--out_dir", str(r.folder / "calibrate")], env=env, timeout=400)
     file = home / "trireme/hardware.yaml"
     ring.require(result.code == 0 and str(file) in result.out and file.exists(), "bench calibrate writes this machine's file", str(result))
-    names = {line.split()[1] for line in file.read_text().splitlines() if line.startswith("    - ")}
+    rows = [line.split()[1:] for line in file.read_text().splitlines() if line.startswith("    - ")]
+    names = {row[0] for row in rows}
     ring.check({"product_nt", "product_nn", "product_tn", "attention_forward", "attention_backward", "optimizer_step", "rms_norm_backward",
                 "layer_norm_forward", "move"} <= names, f"it has {len(names)} kinds of rows", str(names))
+    moved = {row[1]: 1e-9 * int(row[2]) / float(row[3]) for row in rows if row[0] == "move"}
+    ring.check("1" in moved and all(0.05 < rate < 100 for rate in moved.values()), "what ranks move, also one alone, moves at the rate of a memory", f"{moved} GB/s")
+    disk = {key: float(rate) for key, rate in re.findall(r"^  ((?:read_|write_)?rate): ([\d.e+-]+)$", file.read_text().split("\ndisk:\n")[1], re.M)[:3]}
+    ring.check(len(disk) == 3 and (all(disk.values()) or not any(disk.values())), "the disk has a rate for both ways at once and one for each alone", str(disk))
     text = r.folder / "text.txt"
     text.write_text("It is a truth universally acknowledged. " * 400)
     words = [*SMALL, "--data", "TextFiles", "--data.train_data_path", str(text), "--train.global_batch_size", "8", "--train.max_steps", "5", "--devices", "2"]

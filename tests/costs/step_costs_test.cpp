@@ -139,5 +139,51 @@ TEST(StepCosts, SlowLinksAndFewMicroBatchesAreWaits) {
   EXPECT_GT(shared.causes[static_cast<size_t>(base::Activity::communication)] / shared.step, 0.9);
 }
 
+Prediction on_disk(const schedule::OffloadSettings& offload, const Hardware& disk) {
+  engine::Job job{.model = engine::small_llama(), .precision = engine::kMixed};
+  job.model.num_hidden_layers = 8;
+  job.offload = offload;
+  Hardware h = disk;
+  h.shares_cores = true;
+  return predicted(job, h);
+}
+
+// A disk that is slow, and moves `alone` GB/s in one direction alone.
+double seconds_of_moving(const schedule::OffloadSettings& offload, double alone) {
+  Hardware h = plain();
+  h.disk_rate = 1e-3;
+  h.disk_read_rate = h.disk_write_rate = alone;
+  return on_disk(offload, h).step;
+}
+
+// Activations only leave while passes go forward, and only come back while they go backward; moments come and leave at
+// the same time.
+TEST(StepCosts, ADiskThatMovesOneWayAloneHasTheRateOfThatWay) {
+  const schedule::OffloadSettings activations{.activations = schedule::Tier::disk},
+      moments{.optimizer = schedule::Tier::disk};
+  const double both_ways = seconds_of_moving(activations, 0), at_once = seconds_of_moving(moments, 0);
+  EXPECT_NEAR(seconds_of_moving(activations, 1e-3) / both_ways, 1, 1e-9);
+  EXPECT_LT(seconds_of_moving(activations, 2e-3) / both_ways, 0.7);
+  EXPECT_GT(seconds_of_moving(activations, 2e-3) / both_ways, 0.49);
+  EXPECT_GT(seconds_of_moving(moments, 2e-3) / at_once, 0.8);
+  EXPECT_LT(seconds_of_moving(moments, 2e-3) / at_once, 1);
+}
+
+// A fast disk still takes a core's time for each byte; a slow one takes none that the step would not wait anyway.
+TEST(StepCosts, WhatADiskTakesOfACoreHidesBehindWaitsForIt) {
+  const schedule::OffloadSettings moments{.optimizer = schedule::Tier::disk};
+  for (const bool slow : {false, true}) {
+    Hardware h = plain();
+    h.disk_rate = slow ? 1e-3 : 1e6;
+    const double without = on_disk(moments, h).step;
+    h.disk_work = 0.1;
+    const Prediction p = on_disk(moments, h);
+    double gigabytes = 0;
+    for (const schedule::Action& a : p.lists.front().actions)
+      if (schedule::is_transfer(a.kind)) gigabytes += 1e-9 * double(a.bytes);
+    EXPECT_NEAR((p.step - without) / (0.1 * gigabytes), slow ? 0.15 : 1, slow ? 0.15 : 0.01);
+  }
+}
+
 }  // namespace
 }  // namespace trireme::costs

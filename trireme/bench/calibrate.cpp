@@ -247,7 +247,7 @@ int bench_calibrate(const Settings& settings) {
           add_operations(hardware, train, busy);
           if (on_gpu) hardware.peak.bf16 = std::max(hardware.peak.bf16, 1e-12 * train.at("peak_flops").get<double>());
           if (const double bytes = train.at("moved_bytes"); bytes > 0)
-            seconds_a_byte.push_back(train.at("parts").at("communication_exposed").get<double>() / bytes);
+            seconds_a_byte.push_back(train.at("moved_seconds").get<double>() / bytes);
         }
       if (on_gpu) continue;
       hardware.measured_collectives.push_back(
@@ -263,7 +263,11 @@ int bench_calibrate(const Settings& settings) {
       add_collectives(hardware, read_json(json), busy.ranks);
     }
   }
-  if (!on_gpu) hardware.disk_rate = offload_rate(train::offload_path(settings), settings.offload.buffers);
+  if (!on_gpu) {
+    const DiskRates disk = offload_rates(train::offload_path(settings), settings.offload.buffers);
+    hardware.disk_rate = disk.both, hardware.disk_read_rate = disk.read, hardware.disk_write_rate = disk.write;
+    hardware.disk_work = disk.work;
+  }
   join_rows(hardware);
   if (const double spread = quantile(spreads, 0.75); spread > kDisturbed && !settings.bench.quick)
     base::warn(
@@ -279,7 +283,10 @@ int bench_calibrate(const Settings& settings) {
       "rows     {} of operations, {} of collectives\nwrote    {}\n"
       "Predictions for this machine read it: trireme plan MODEL --cluster {}x{}; trireme pretrain ... --predict\n",
       hardware.about, 1e3 * hardware.peak.fp32, 1e3 * hardware.peak.bf16, on_gpu ? "" : " a core", hardware.memory_rate,
-      on_gpu ? "" : " a core", hardware.disk_rate > 0 ? fmt::format("; disk {:.2f} GB/s", hardware.disk_rate) : "",
+      on_gpu ? "" : " a core",
+      hardware.disk_rate > 0 ? fmt::format("; disk {:.2f} GB/s both ways, {:.2f} read, {:.2f} written",
+                                           hardware.disk_rate, hardware.disk_read_rate, hardware.disk_write_rate)
+                             : "",
       hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(), hardware.devices,
       hardware.name);
   return 0;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <random>
 #include <span>
@@ -58,36 +59,51 @@ int64_t read_plainly(const std::filesystem::path& path) {
   return bytes;
 }
 
-double offload_rate(const std::filesystem::path& folder, int64_t buffers) try {
-  constexpr int64_t kHalf = int64_t{64} << 20;
+DiskRates offload_rates(const std::filesystem::path& folder, int64_t buffers) try {
+  // Of each direction: as much at a time as the matrices of a group, in more than a disk's own cache may hold.
+  constexpr int64_t kPart = int64_t{64} << 20, kParts = 4;
   constexpr double kSeconds = 2;
-  engine::OffloadFile file(folder, 2 * kHalf);
+  enum class Way { read, write };
+  engine::OffloadFile file(folder, 2 * kParts * kPart);
   struct Free {
     void operator()(char* memory) const { std::free(memory); }
   };
   const auto buffer = [] {
-    std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(4096, kHalf)));
-    std::memset(memory.get(), 7, kHalf);
+    std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(4096, kPart)));
+    for (int64_t at = 0; at < kPart; at += kPiece) std::memcpy(memory.get() + at, noise().data(), kPiece);
     return memory;
   };
   const auto to_write = buffer(), to_read = buffer();
   const int depth = static_cast<int>(buffers);
   engine::BlockIo writes(file.descriptor(), depth), reads(file.descriptor(), depth);
-  for (const int64_t half : {int64_t{0}, kHalf}) file.write(writes, to_write.get(), half, kHalf, "the measurement");
-  std::atomic<int64_t> moved{0};
-  const base::Stopwatch watch;
-  base::Crew(2, [&](size_t i) {
-    while (watch.seconds() < kSeconds) {
-      if (i == 0)
-        file.write(writes, to_write.get(), 0, kHalf, "the measurement");
-      else
-        file.read(reads, to_read.get(), kHalf, kHalf, "the measurement");
-      moved += kHalf;
-    }
-  }).join();
-  return 1e-9 * double(moved) / watch.seconds();
+  for (int64_t part = 0; part < 2 * kParts; ++part)
+    file.write(writes, to_write.get(), part * kPart, kPart, "the measurement");
+  struct Measured {
+    double rate, work;
+  };
+  const auto measure = [&](const std::vector<Way>& ways) {
+    std::atomic<int64_t> moved{0};
+    const std::clock_t busy = std::clock();  // of all threads
+    const base::Stopwatch watch;
+    base::Crew(ways.size(), [&](size_t i) {
+      for (int64_t part = 0; watch.seconds() < kSeconds; part = (part + 1) % kParts) {
+        if (ways[i] == Way::write)
+          file.write(writes, to_write.get(), part * kPart, kPart, "the measurement");
+        else
+          file.read(reads, to_read.get(), (kParts + part) * kPart, kPart, "the measurement");
+        moved += kPart;
+      }
+    }).join();
+    const double seconds = watch.seconds(), gigabytes = 1e-9 * double(moved);
+    return Measured{gigabytes / seconds, double(std::clock() - busy) / CLOCKS_PER_SEC / gigabytes};
+  };
+  const Measured both = measure({Way::read, Way::write});
+  return {.both = both.rate,
+          .read = measure({Way::read}).rate,
+          .write = measure({Way::write}).rate,
+          .work = both.work};
 } catch (const UsageError&) {
-  return 0;
+  return {};
 }
 
 void drop_caches(const std::filesystem::path& path) {

@@ -17,9 +17,18 @@ void write_as_dd(const std::filesystem::path& path, int64_t bytes);
 /// Reads the whole file in pieces of 8 MiB; returns its bytes. Errors: base::FileError
 int64_t read_plainly(const std::filesystem::path& path);
 
-/// GB/s of a disk that is read and written at once, in the blocks and past the cache as offloading does it, `buffers`
-/// blocks at a time in each direction; 0: the folder lies in memory, or has no room. Cost      2 s
-double offload_rate(const std::filesystem::path& folder, int64_t buffers);
+/// GB/s of a disk, and what they cost.
+struct DiskRates {
+  double both = 0;  ///< read and written at once
+  double read = 0, write = 0;  ///< in one direction alone
+  double work = 0;  ///< seconds of a core for a GB: checksums, and the kernel's part
+};
+
+/// Of the disk of `folder`, in the blocks and past the cache as offloading does it, `buffers` blocks at a time in each
+/// direction; zeros: the folder lies in memory, or has no room.
+///
+/// Cost      7 s, and 512 MiB of the disk
+DiskRates offload_rates(const std::filesystem::path& folder, int64_t buffers);
 
 /// Asks the system to drop the cached pages of every file below `path`, so that the next read is from the disk. The
 /// files must have been flushed. Some file systems ignore this.

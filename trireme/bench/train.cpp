@@ -71,7 +71,7 @@ constexpr std::array<Row, 9> kRows = {{{"products", "matrix products"},
                                        {"data", "data"},
                                        {"offload", "host memory and disk, waited for"},
                                        {"idle", "between actions"}}};
-constexpr size_t kHiddenRow = 4;
+constexpr size_t kExposedRow = 3, kHiddenRow = 4;
 
 using Parts = std::array<double, kRows.size()>;
 
@@ -185,7 +185,8 @@ struct Figures {
   Parts parts;
   std::optional<machine::GpuReading> gpu;  ///< right after the steps
   int64_t gpu_bytes = 0;  ///< the most that LibTorch's allocator held during the steps, which includes the plan
-  double disk_bytes = 0, disk_rate = 0;  ///< that all ranks move in a step; GB/s that the disk moves
+  double disk_bytes = 0;  ///< that all ranks move in a step
+  DiskRates disk;  ///< if they move any
 };
 
 /// Whether each rank does an equal share of the model's work: not with recomputation or pipeline stages.
@@ -218,13 +219,25 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
              base::human_bytes(peak_rss_bytes()), base::human_bytes(s.engine->plan().arena.resident()),
              steps.minor_faults);
-  if (f.disk_rate > 0)
+  if (f.disk.both > 0)
     fmt::print("disk     {:.2f} GB a step; it moves {:.2f} GB/s, which is {:.1f} s of the step's {:.1f}\n",
-               f.disk_bytes / 1e9, f.disk_rate, f.disk_bytes / 1e9 / f.disk_rate, f.step);
+               f.disk_bytes / 1e9, f.disk.both, f.disk_bytes / 1e9 / f.disk.both, f.step);
   if (s.device.is_cuda())
     fmt::print("GPU      {} at most held by LibTorch's allocator, in which the plan lies\n",
                base::human_bytes(f.gpu_bytes));
   if (f.gpu) fmt::print("         {}\n", machine::text_of(*f.gpu));
+}
+
+/// In which the rank moves its costs::moved_bytes: communication, and the sums of a rank that reduces with nobody, which
+/// count as element-wise.
+double moved_seconds(const Session& s, const Steps& steps, const Figures& f) {
+  double seconds = f.parts[kExposedRow];
+  if (s.engine->plan().groups.reduce.size() != 1) return seconds;
+  for (const schedule::ActionKind kind :
+       {schedule::ActionKind::reduce_gradient, schedule::ActionKind::all_reduce_gradient})
+    if (const auto sums = steps.actions.find(schedule::name_of(kind)); sums != steps.actions.end())
+      seconds += median(sums->second);
+  return seconds;
 }
 
 void write_json(const Session& s, const Steps& steps, const Figures& f) {
@@ -252,11 +265,17 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                               {"parts", parts},
                               {"action_seconds", action_seconds},
                               {"minor_faults_per_step", steps.minor_faults}};
-  if (f.disk_rate > 0) j["disk"] = {{"bytes_per_step", f.disk_bytes}, {"rate", 1e9 * f.disk_rate}};
+  if (f.disk.both > 0)
+    j["disk"] = {{"bytes_per_step", f.disk_bytes},
+                 {"rate", 1e9 * f.disk.both},
+                 {"read_rate", 1e9 * f.disk.read},
+                 {"write_rate", 1e9 * f.disk.write},
+                 {"core_seconds_per_byte", 1e-9 * f.disk.work}};
   if (!steps.prediction.empty()) j["prediction"] = base::parse_json<nlohmann::ordered_json>(steps.prediction);
   if (s.settings.bench.operations) {
     j["operations"] = costs::operations_json(steps.operations, s.settings.bench.steps);
     j["moved_bytes"] = costs::moved_bytes(s.engine->plan());
+    j["moved_seconds"] = moved_seconds(s, steps, f);
   }
   base::write_file_atomic(*s.settings.bench.json, j.dump(2) + "\n");
 }
@@ -288,7 +307,7 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   for (const schedule::Action& a : s->engine->plan().train().actions)
     if (schedule::is_transfer(a.kind) && a.queue.lane == schedule::kDiskLane)
       f.disk_bytes += double(a.bytes) * s->environment.local_world_size;
-  if (f.disk_bytes > 0) f.disk_rate = offload_rate(train::offload_path(settings), settings.offload.buffers);
+  if (f.disk_bytes > 0) f.disk = offload_rates(train::offload_path(settings), settings.offload.buffers);
   const size_t typical = median_step(divided.seconds);
   f.divided_step = divided.seconds[typical];
   f.parts = divided.parts[typical];

@@ -64,7 +64,7 @@ std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeli
   for (const auto& r : idle.ranks) inside = std::max(inside, r.fraction);
   out += fmt::format("; inside a rank's own span at most {:.1f} %\n", 100 * inside);
   if (const auto b = schedule::norm_barrier(timeline))
-    out += fmt::format("norm clip  {}: rank {} waits from {} until rank {} is there at {}\n", ms(b->end - b->first),
+    out += fmt::format("norm       {}: rank {} waits from {} until rank {} is there at {}\n", ms(b->end - b->first),
                        b->first_rank, ms(b->first), b->last_rank, ms(b->last));
   const plan::StepRequest& r = plan.request;
   if (plan.stages.ranks > 1)

@@ -67,6 +67,8 @@ struct Hardware {
   double host_memory = 0;  ///< GB of a machine
   double host_rate = 0;  ///< GB/s between a device and its machine's memory
   double disk_rate = 0;  ///< GB/s that a machine reads and writes at once, past the system's cache
+  double disk_read_rate = 0, disk_write_rate = 0;  ///< in one direction alone; 0: the same rate
+  double disk_work = 0;  ///< seconds of a core for a GB of it
   double price = 0;  ///< of a device and hour, an example
   std::string currency = "USD";
   std::string price_date;

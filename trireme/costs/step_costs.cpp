@@ -279,7 +279,8 @@ class Coster {
     return seconds;
   }
 
-  // Processors copy with a thread beside those that compute; it takes the memory's rate from them.
+  // Processors copy with a thread beside those that compute. It takes a core from them, or the memory's rate; while they
+  // wait for a disk anyway, that costs nothing.
   schedule::ActionCost transfer(const Action& a, CauseSeconds& causes) const {
     const Hardware& h = machines_.hardware;
     const double bytes = double(a.bytes);
@@ -290,7 +291,8 @@ class Coster {
                         "measures this machine's",
                         h.name));
       const double ranks = double(std::min<int64_t>(machines_.ranks, plan_.request.mesh.world_size()));
-      return {.transfer = bytes * ranks / (1e9 * h.disk_rate)};
+      const double work = h.shares_cores ? add(causes, base::Activity::offload, 1e-9 * bytes * h.disk_work) : 0;
+      return {.compute = work, .transfer = bytes * ranks / (1e9 * h.disk_rate)};
     }
     if (h.shares_cores) return {.compute = add(causes, base::Activity::offload, moving(2 * bytes, 1))};
     if (h.host_rate <= 0)
@@ -328,6 +330,44 @@ class Coster {
   const Machines& machines_;
   WorkRecorder recorder_;
 };
+
+bool is_on_disk(const Action& a) { return schedule::is_transfer(a.kind) && a.queue.lane == schedule::kDiskLane; }
+
+/// Seconds between two times in which one of `spans` lasts. They begin and end in their order.
+double seconds_within(const std::vector<schedule::Span>& spans, double begin, double end) {
+  double seconds = 0;
+  for (auto s = std::ranges::lower_bound(spans, begin, {}, &schedule::Span::end);
+       s != spans.end() && s->begin < end && begin < end; ++s) {
+    const double from = std::max(begin, s->begin), until = std::min(end, s->end);
+    seconds += std::max(0.0, until - from);
+    begin = std::max(begin, until);
+  }
+  return seconds;
+}
+
+/// A disk moves more or less in one direction alone than in both at once, and when which is under way follows from the
+/// step: `p` was simulated with the rate of both, which a transfer now keeps while there is one the other way.
+void cost_lone_transfers(const Hardware& h, Prediction& p) {
+  std::set<const schedule::Schedule*> seen;
+  for (size_t r = 0; r < p.programs.size(); ++r) {
+    const schedule::Schedule* list = p.programs[r].schedule;
+    if (!seen.insert(list).second) continue;
+    const std::vector<schedule::Span>& spans = p.simulation.spans[r];
+    std::map<ActionKind, std::vector<schedule::Span>> there;
+    for (size_t i = 0; i < spans.size(); ++i)
+      if (is_on_disk(list->actions[i])) there[list->actions[i].kind].push_back(spans[i]);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      if (!is_on_disk(list->actions[i])) continue;
+      const bool fetch = list->actions[i].kind == ActionKind::fetch;
+      const double rate = fetch ? h.disk_read_rate : h.disk_write_rate;
+      if (rate <= 0) continue;
+      double& seconds = p.costs.at(list)[i].transfer;
+      const double beside = seconds_within(there[fetch ? ActionKind::evict : ActionKind::fetch],
+                                           spans[i].end - seconds, spans[i].end);
+      seconds = beside + (seconds - beside) * h.disk_rate / rate;
+    }
+  }
+}
 
 }  // namespace
 
@@ -424,6 +464,10 @@ Prediction predict(const model::Model& model, const plan::StepPlan& plan, const 
     p.model_flops += ranks * (flops - recomputed);
   }
   p.simulation = schedule::simulate(p.programs, p.costs);
+  if (plan.request.offload.uses(schedule::Tier::disk)) {
+    cost_lone_transfers(machines.hardware, p);
+    p.simulation = schedule::simulate(p.programs, p.costs);
+  }
   p.step = p.simulation.length();
   p.causes = causes.front();
   double busy = 0;
