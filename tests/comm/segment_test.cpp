@@ -238,6 +238,8 @@ bool has_cores(const std::vector<std::vector<int>>& cores_by_rank) {
 
 TEST(Cores, RanksOnOneCoreMustShareIt) {
   EXPECT_TRUE(has_cores({{0}, {1}}));
+  EXPECT_TRUE(has_cores({{1500}, {8191}}));
+  EXPECT_FALSE(has_cores({{1500}, {1500}}));
   EXPECT_FALSE(has_cores({{70}, {70}}));
   EXPECT_FALSE(has_cores({{0, 1}, {0, 1}, {0, 1}}));
 }

@@ -69,6 +69,20 @@ TEST(ConvertAnything, ABareNameIsAPlaceInThisFolder) {
   EXPECT_THAT(checkpoint::names_in("."), testing::Not(testing::Contains(testing::StartsWith(".tmp-"))));
 }
 
+TEST(ConvertAnything, AFileIsWrittenThroughALinkAndAFolderBesideItsTarget) {
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "a", .shape = {3}, .dtype = checkpoint::Dtype::f32}});
+  fs::create_directory(folder / "elsewhere");
+  for (const char* name : {"file.pth", "tensors"}) {
+    fs::create_symlink(fs::path("elsewhere") / name, folder / name);
+    EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / name}), "no error") << name;
+    EXPECT_TRUE(fs::is_symlink(folder / name)) << name;
+    EXPECT_TRUE(fs::exists(folder / "elsewhere" / name)) << name;
+  }
+  EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "file.pth", .force = true}), "no error");
+  EXPECT_TRUE(fs::is_symlink(folder / "file.pth"));
+}
+
 TEST(ConvertAnything, EightBitFloatsDoNotBecomeOthersAndAreNotLeftOverEither) {
   const checkpoint::ScratchFolder folder;
   for (const checkpoint::Dtype scaled : {checkpoint::Dtype::f8_e4m3, checkpoint::Dtype::f8_e5m2}) {

@@ -6,9 +6,12 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
+#include "tests/data/refusal.h"
+#include "tests/data/temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/launch/identity/rank_setup.h"
 #include "trireme/launch/supervise/stop_signal.h"
@@ -108,6 +111,58 @@ TEST(LocalRanks, ARankThatWaitsForOthersSaysSoAndEndsWhenItIsAskedTo) {
   EXPECT_THROW(find_local_ranks(e, settings), Stopped);
   clear_stop_request();
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "waiting for rank 1\n");
+}
+
+// One of two ranks of this host, as people export them.
+RankEnvironment by_hand(int rank, int port) {
+  RankEnvironment e;
+  e.launched = true;
+  e.launcher = "the launcher";
+  e.global_rank = e.local_rank = rank;
+  e.world_size = e.local_world_size = 2;
+  e.master_address = "127.0.0.1";
+  e.master_port = port;
+  return e;
+}
+
+TEST(LocalRanks, ARefusalReachesTheOtherRankInSecondsWhicheverIsRefused) {
+  const data::TemporaryFolder folder;
+  const MeetingOptions options{.out_dir = folder / "run", .timeout = std::chrono::minutes(1)};
+  for (const int refused : {0, 1}) {
+    const int port = MeetingPoint().port;
+    RankEnvironment other = by_hand(1 - refused, port);
+    ASSERT_TRUE(are_by_hand(other));
+    const auto start = std::chrono::steady_clock::now();
+    std::jthread tells([&] { tell_refusal(by_hand(refused, port), options, "error: there is no text"); });
+    EXPECT_EQ(data::refusal([&] {
+                const MeetingFile file(other, options);
+                find_local_ranks(other, {});
+              }),
+              "rank " + std::to_string(refused) + " was refused: there is no text");
+    tells.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  }
+}
+
+TEST(LocalRanks, ARefusalThatNobodyHearsLeavesNothing) {
+  const data::TemporaryFolder folder;
+  const int port = MeetingPoint().port;
+  const auto start = std::chrono::steady_clock::now();
+  tell_refusal(by_hand(0, port), {.out_dir = folder / "run"}, "there is no text");
+  const auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_GT(took, std::chrono::seconds(4));  // it waits for the other rank
+  EXPECT_LT(took, std::chrono::seconds(7));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+TEST(LocalRanks, RanksOfALauncherAreNotByHand) {
+  EXPECT_FALSE(are_by_hand({}));
+  RankEnvironment slurm = by_hand(0, 1);
+  slurm.job_id = "slurm-1";
+  EXPECT_FALSE(are_by_hand(slurm));
+  RankEnvironment ours = by_hand(0, 1);
+  ours.launcher = "trireme";
+  EXPECT_FALSE(are_by_hand(ours));
 }
 
 }  // namespace

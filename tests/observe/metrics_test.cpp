@@ -124,7 +124,8 @@ TEST_F(MetricsTest, AResumeWithoutAFileStartsOne) {
 }
 
 TEST_F(MetricsTest, TheSinkKeepsIntervalsEvaluationsAndTheLastStep) {
-  MetricsSink sink(path, 0, 10);
+  MetricsWriter writer(path, 0);
+  MetricsSink sink(0, 10, [&](const MetricsRow& row) { writer.append(row); });
   for (int64_t step = 1; step <= 25; ++step) {
     base::StepEvent event;
     event.step = step;

@@ -52,12 +52,16 @@ TEST(Hints, KnownFeaturesOfOthersAreRefusedWithAReason) {
   EXPECT_EQ(refusal_of(all_settings(), "train.max_steps"), std::nullopt);
 }
 
-// Every way to drop, double, change or swap one letter of every key.
+// Every way to drop, double, change or swap one letter of every key. Of each key, one goes the whole way of a command
+// line, which declares all settings.
 TEST(Hints, EverySingleLetterTypoOfEveryKeyIsRefusedAndNamesAKey) {
   int tried = 0;
-  auto check = [&](const std::string& typo) {
+  auto check = [&](const std::string& typo, bool whole_way) {
     if (is_key(typo) || typo.empty() || typo == "config" || typo == "help") return;
     ++tried;
+    const std::string hint = refusal_of(all_settings(), typo).value_or(hint_for(all_settings(), typo));
+    ASSERT_TRUE(names_a_key(hint)) << typo << ": " << hint;
+    if (!whole_way) return;
     const std::string text = refusal({"--" + typo + "=1"});
     ASSERT_THAT(text, testing::StartsWith("error: "));
     ASSERT_TRUE(names_a_key(text.substr(text.rfind('\n')))) << text;
@@ -69,7 +73,7 @@ TEST(Hints, EverySingleLetterTypoOfEveryKeyIsRefusedAndNamesAKey) {
       doubled.insert(i, 1, key[i]);
       changed[i] = key[i] == 'x' ? 'y' : 'x';
       if (i + 1 < key.size()) std::swap(swapped[i], swapped[i + 1]);
-      for (const std::string& typo : {dropped, doubled, changed, swapped}) check(typo);
+      for (const std::string& typo : {dropped, doubled, changed, swapped}) check(typo, i + 1 == key.size());
       if (HasFatalFailure()) return;
     }
   }

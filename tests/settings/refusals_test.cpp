@@ -1,4 +1,9 @@
 // What people type who come from elsewhere, and the words that the refusal must hold: the thing and the way out.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "settings_test.h"
 #include "trireme/config/declaration.h"
 #include "trireme/config/hints.h"
@@ -21,6 +26,9 @@ struct Row {
 
 TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
   const std::vector<Row> rows = {
+      {{"--train.max_steps", "1e30"}, {"train.max_steps must be at most 9,000,000,000,000,000,000, not 1e30"}},
+      {{"--devices", "1e30"}, {"devices must be at least 1 and at most 100,000, not 1e30"}},
+      {{"--devices=-1e30"}, {"devices must be at least 1 and at most 100,000, not -1e30"}},
       {{"--wandb"}, {"wandb is not available", "metrics.jsonl"}},
       {{"--wandb_project", "x"}, {"wandb_project is not available", "metrics.jsonl"}},
       {{"--report_to", "tensorboard"}, {"report_to is not available", "metrics.jsonl"}},
@@ -201,6 +209,22 @@ TEST(Refusals, OfPlacesThatCannotBeWritten) {
   for (const std::string& device : std::vector<std::string>{"/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
     EXPECT_THAT(refusal_of_places("--evaluate.json " + device), HasSubstr(device + " is a device or a pipe"));
   EXPECT_EQ(refusal_of_places("--evaluate.json /dev/shm/result.json"), "");
+}
+
+TEST(Refusals, OfResultsBehindALinkThatCannotBeWritten) {
+  const std::string link = std::filesystem::temp_directory_path() / fmt::format("trireme-link-{}", ::getpid());
+  const auto refusal_of_link_to = [&](const std::string& target) {
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(target, link);
+    return refusal_of_places("--evaluate.json " + link);
+  };
+  EXPECT_THAT(refusal_of_link_to("/nowhere/at/all.json"), HasSubstr("there is no folder /nowhere/at"));
+  EXPECT_THAT(refusal_of_link_to("/proc/self/fd/1"), HasSubstr(link + " is a device or a pipe"));
+  EXPECT_EQ(refusal_of_link_to("new.json"), "");
+  EXPECT_THAT(refusal_of_places("--evaluate.json " + link + " --evaluate.predictions " +
+                                (std::filesystem::temp_directory_path() / "new.json").string()),
+              HasSubstr("is the file of evaluate.predictions, too"));
+  std::filesystem::remove(link);
 }
 
 TEST(Refusals, OfResultsThatWouldBeWrittenOverAnotherFile) {

@@ -78,9 +78,14 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
                  for a, c in enumerate(("walked to", "stood,", "quite"))]
     file = r.folder / "questions.jsonl"
     file.write_text("\n".join(map(json.dumps, questions)))
+    (r.folder / "elsewhere").mkdir()
+    (r.folder / "report.json").unlink()
+    (r.folder / "report.json").symlink_to("elsewhere/report.json")
     right = sum(likeliest(model, q) == q["answer"] for q in questions)
     choice = evaluate(r, run, "--multiple_choice", file)["multiple_choice"]
     ring.check(choice["questions"] == 3 and abs(choice["acc"] - right / 3) < 1e-9, f"{right} of 3 answers are right, as transformers says")
+    ring.check((r.folder / "report.json").is_symlink() and json.loads((r.folder / "elsewhere" / "report.json").read_text())["multiple_choice"] == choice,
+               "results are written through a link")
 
     file.write_text(json.dumps({"context": "the sea " * 10, "choices": [" was", " and"], "answer": 0}) + "\n" + json.dumps(questions[0]))
     result = r.run([r.program, "evaluate", str(run), "--multiple_choice", str(file)])

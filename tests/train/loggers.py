@@ -186,8 +186,10 @@ def at_a_port(r):
         ring.check({"trireme_step", "trireme_loss", "trireme_lr", "trireme_tokens_per_second", "trireme_grad_norm"} <= set(found), "all numbers are there", str(found))
         ring.check(float(found["trireme_loss"]) > 0 and int(found["trireme_step"]) > 0, "and they are numbers", str(found))
         ring.check(ask("/other") == 404, "another path has nothing")
-        taken = r.run(r.command("taken", train__prometheus_port=port))
-        ring.check(taken.code == 2 and "take another port" in taken.text, "a port that is taken is refused", str(taken))
+        for devices in (1, 2):
+            taken = r.run(r.command("taken", devices=devices, train__prometheus_port=port))
+            ring.check(taken.code == 2 and "take another port" in taken.text and taken.text.count("\n") == 1 and not (r.folder / "taken").exists(),
+                       f"a port that is taken is refused before the start, {devices} ranks", str(taken))
     finally:
         process.kill()
         process.wait()

@@ -4,6 +4,7 @@ partner never comes still ends as it is asked to.
 meeting.py TRIREME
 """
 
+import fcntl
 import pathlib
 import signal
 import socket
@@ -84,23 +85,38 @@ def a_lone_rank_ends_as_asked(r, rank, how, **settings):
     ring.check(code == 75, f"rank {rank} alone, {how}: SIGTERM, exit code 75 {took:.1f} s later", f"{code}\n{ranks.log(rank).read_text()}")
 
 
-def all_are_refused_in_a_finished_runs_folder(r):
-    """Rank 0 cannot tell the others, because it is refused before they meet."""
-    r.train("finished", train__max_steps=1)
-    ranks = Ranks(r, "finished", train__max_steps=2)
+def a_refusal_reaches_all(r, out, sentence, what, **settings):
+    """What rank 0 alone looks at: launch.join_timeout is 10 minutes."""
+    ranks = Ranks(r, out, train__max_steps=2, **settings)
+    begin = time.monotonic()
     processes = [ranks.start(rank) for rank in (0, 1)]
     codes = [code_of(p, 30) for p in processes]
+    took = time.monotonic() - begin
     said = [ranks.log(rank).read_text() for rank in (0, 1)]
-    ring.check(codes == [2, 2] and all("holds checkpoints of another run" in text for text in said), "ranks that are started by hand are all refused in a finished run's folder",
-               f"{codes} {said}")
+    ring.check(codes == [2, 2] and all(sentence in text for text in said) and "rank 0 was refused: " in said[1] and took < 15,
+               f"ranks that are started by hand are all refused, {took:.1f} s: {what}", f"{codes} {said}")
+
+
+def refusals_reach_all(r, **known):
+    r.train("finished", train__max_steps=1)
+    a_refusal_reaches_all(r, "finished", "holds checkpoints of another run", "a finished run's folder")
+    missing = r.folder / "missing.txt"
+    a_refusal_reaches_all(r, "no-text", "missing.txt", "a text that is not there", data__train_data_path=missing)
+    a_refusal_reaches_all(r, "no-text-token", "missing.txt", "the same with a token file", data__train_data_path=missing, **known)
+    ring.check(not (r.folder / "no-text").exists(), "and leave no folder", str(r.folder))
+    held = r.folder / "held"
+    held.mkdir()
+    with open(held / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        a_refusal_reaches_all(r, "held", "is in use by another job", "another job's folder")
 
 
 with ring.Ring(sys.argv[1]) as r:
-    all_are_refused_in_a_finished_runs_folder(r)
     token = r.folder / "token"
     token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
     known = {"launch__token_file": token}
+    refusals_reach_all(r, **known)
     a_lone_rank_ends_as_asked(r, 1, "meeting_file")
     a_lone_rank_ends_as_asked(r, 1, "token_file", **known)
     for backend in ("auto", "gloo"):

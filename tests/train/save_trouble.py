@@ -103,6 +103,38 @@ def files_may_not_grow(r):
                "another program that the signal ends is told of with the limit", str(result))
 
 
+def other_files(r):
+    """Files beside the checkpoints follow save.on_error, each by its own name."""
+    for on_error in ("stop", "continue"):
+        out = r.folder / f"in-the-way-{on_error}"
+        for name in ("profile.json", "loss.svg"):
+            (out / name).mkdir(parents=True)
+        result = r.run(r.command(out, train__max_steps=8, profile__measure="true", profile__steps=2, save__on_error=on_error))
+        told = [f"warn     cannot replace {out / name}: Is a directory; the run goes on without it" in result.text for name in ("profile.json", "loss.svg")]
+        if on_error == "stop":
+            ring.check(result.code == 2 and "cannot replace" in result.err and not any(told), "a profile that cannot be written stops the run", str(result))
+        else:
+            ring.check(result.code == 0 and all(told) and "profile  steps " in result.text and (out / "profile.txt").exists(),
+                       "a profile and a curve that cannot be written are told of, if the run is to go on", str(result))
+
+
+def events_without_room(r):
+    (r.folder / "partly").mkdir()
+    with Disk(r, "partly/logs", 1) as disk:
+        if disk.why_not:
+            print(f"left out: a full disk ({disk.why_not.strip()})")
+            return
+        out, steps = disk.path.parent, 400
+        process = r.start(r.command(out, train__max_steps=steps, train__log_interval=1, train__loggers="[tensorboard]", save__on_error="continue"))
+        ring.wait_for(lambda: list(disk.path.rglob("events.*")), "events")
+        disk.fill(leave=0)
+        result = r.finish(process)
+        warnings = [line for line in result.text.splitlines() if line.startswith("warn     cannot write")]
+        ring.check(result.code == 0 and len(warnings) == 1 and "/events.out.tfevents." in warnings[0] and "the disk is full" in warnings[0],
+                   "events without room are told of by their own name, once", str(result))
+        ring.check(len((out / "metrics.jsonl").read_text().splitlines()) == steps, "and metrics.jsonl goes on")
+
+
 def links_lead_nowhere(r):
     """What a run writes lies in out_dir: links there are refused, or replaced, and never followed."""
     target = r.folder / "target"
@@ -181,6 +213,8 @@ with ring.Ring(sys.argv[1]) as r:
         gone_folder(r, mode)
     full_disk_at_the_start(r)
     files_may_not_grow(r)
+    other_files(r)
+    events_without_room(r)
     links_lead_nowhere(r)
     tokens_are_as_private_as_their_text(r)
     read_only_folder(r)

@@ -12,6 +12,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/processor.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
@@ -277,7 +278,7 @@ int bench_calibrate(const Settings& settings) {
   const fs::path file =
       settings.bench.hardware ? fs::path(*settings.bench.hardware) : costs::hardware_path(hardware.name);
   if (file.has_parent_path()) fs::create_directories(file.parent_path());
-  base::write_file_atomic(file, costs::hardware_yaml(hardware));
+  base::write_named_file(file, costs::hardware_yaml(hardware));
   fmt::print(
       "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16{}; memory {:.1f} GB/s{}{}\n"
       "rows     {} of operations, {} of collectives\nwrote    {}\n"

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 
 namespace trireme::bench {
 
@@ -13,7 +13,7 @@ void deliver(const Report& report, const Settings& settings) {
   fmt::print("{}", table_text(report));
   std::fflush(stdout);
   if (!settings.bench.json) return;
-  base::write_file_atomic(*settings.bench.json, to_json(report));
+  base::write_named_file(*settings.bench.json, to_json(report));
   fmt::print("\nwrote {}\n", *settings.bench.json);
 }
 

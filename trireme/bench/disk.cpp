@@ -98,10 +98,7 @@ DiskRates offload_rates(const std::filesystem::path& folder, int64_t buffers) tr
     return Measured{gigabytes / seconds, double(std::clock() - busy) / CLOCKS_PER_SEC / gigabytes};
   };
   const Measured both = measure({Way::read, Way::write});
-  return {.both = both.rate,
-          .read = measure({Way::read}).rate,
-          .write = measure({Way::write}).rate,
-          .work = both.work};
+  return {.both = both.rate, .read = measure({Way::read}).rate, .write = measure({Way::write}).rate, .work = both.work};
 } catch (const UsageError&) {
   return {};
 }

@@ -1,15 +1,16 @@
 #include "trireme/bench/machine.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/utsname.h>
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <ctime>
+#include <iterator>
 #include <thread>
 
 #include "trireme/base/text.h"
+#include "trireme/base/usable_cpus.h"
 
 namespace trireme::bench {
 
@@ -23,10 +24,8 @@ std::string machine_name() {
 int64_t machine_cores() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 int64_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return std::thread::hardware_concurrency();
+  const auto cpus = std::ssize(base::usable_cpus());
+  return cpus > 0 ? cpus : std::thread::hardware_concurrency();
 }
 
 std::string libtorch_version() { return TORCH_VERSION; }

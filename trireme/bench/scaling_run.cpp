@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/child.h"
 #include "trireme/bench/commands.h"
@@ -56,9 +57,9 @@ int bench_scaling(const Settings& settings, std::span<const std::string> argumen
   add_rows(report, settings.model.name, points);
   deliver(report, settings);
   const fs::path picture = settings.bench.picture.value_or((fs::path(settings.out_dir) / "scaling.svg").string());
-  base::write_file_atomic(picture, scaling_svg(fmt::format("{} on {}, {}", settings.model.name, report.processor,
-                                                           base::plural(report.cores, "core")),
-                                               points));
+  const std::string svg = scaling_svg(
+      fmt::format("{} on {}, {}", settings.model.name, report.processor, base::plural(report.cores, "core")), points);
+  base::write_file_atomic(settings.bench.picture ? base::named_file(picture) : picture, svg);
   fmt::print("picture  {}\n", picture.string());
   return 0;
 }

@@ -12,9 +12,9 @@
 #include <numeric>
 #include <optional>
 
-#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/meter.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/disk.h"
 #include "trireme/bench/limits.h"
@@ -228,8 +228,8 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   if (f.gpu) fmt::print("         {}\n", machine::text_of(*f.gpu));
 }
 
-/// In which the rank moves its costs::moved_bytes: communication, and the sums of a rank that reduces with nobody, which
-/// count as element-wise.
+/// In which the rank moves its costs::moved_bytes: communication, and the sums of a rank that reduces with nobody,
+/// which count as element-wise.
 double moved_seconds(const Session& s, const Steps& steps, const Figures& f) {
   double seconds = f.parts[kExposedRow];
   if (s.engine->plan().groups.reduce.size() != 1) return seconds;
@@ -277,7 +277,7 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
     j["moved_bytes"] = costs::moved_bytes(s.engine->plan());
     j["moved_seconds"] = moved_seconds(s, steps, f);
   }
-  base::write_file_atomic(*s.settings.bench.json, j.dump(2) + "\n");
+  base::write_named_file(*s.settings.bench.json, j.dump(2) + "\n");
 }
 
 }  // namespace
@@ -291,7 +291,7 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   const Steps steps = run_steps(*s, batches, true);
   if (settings.profile.schedule) {
     train::take_step(*s, batches, settings.bench.warmup + settings.bench.steps + 1, {.begins_together = true});
-    observe::write_timeline(s->model, *s->engine, *settings.profile.schedule);
+    observe::write_timeline(s->model, *s->engine, base::named_file(*settings.profile.schedule));
   }
   Figures f{};
   // On a GPU the host runs ahead and cannot see where time goes, so run again and wait for each action.

@@ -57,8 +57,8 @@ config::Section section(SaveSettings& s) {
                "sync: training waits until the checkpoint is on the disk; async: it waits until the state is copied "
                "into memory planned for it, then a thread writes in the background"},
               {"save.on_error", &s.on_error,
-               "if a checkpoint cannot be saved (full disk, folder gone): stop, or continue training with a "
-               "warning; the checkpoint at the end of training must succeed"},
+               "if a checkpoint or another file of the run cannot be written (full disk, folder gone): stop, or "
+               "continue training with a warning; the checkpoint at the end of training must succeed"},
               {"save.dtype", &s.dtype,
                "dtype of the weights: auto keeps the dtype of each tensor, and its file, as in the folder that the "
                "model came from, and is fp32 for a new model; optimizer state is always fp32"},

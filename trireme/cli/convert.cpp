@@ -80,7 +80,7 @@ int run_convert(Arguments arguments) {
   {
     observe::WorkBar bar("converting");
     const auto progress = [&](const formats::ConvertProgress& so_far) {
-      if (launch::stop_requested()) throw UsageError("stopped by request: nothing was written");
+      if (launch::stop_requested()) throw launch::Stopped("stopped by request: nothing was written");
       bar.show(static_cast<double>(so_far.done_bytes) / static_cast<double>(so_far.total_bytes));
     };
     result = formats::convert_checkpoint({.source = settings.source,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/dialects/systems.h"
@@ -47,7 +47,7 @@ int run_convert_config(Arguments arguments) {
   if (!output)
     fmt::print("{}", text);
   else
-    base::write_file_atomic(*output, text);
+    base::write_named_file(*output, text);
   return 0;
 }
 

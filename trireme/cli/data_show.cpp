@@ -53,8 +53,10 @@ std::unique_ptr<text::Tokenizer> tokenizer_for(const Settings& settings, const d
   auto tokenizer = named_tokenizer(settings, "show");
   const auto& about = set.about();
   if (about && about->tokenizer_fingerprint != 0 && about->tokenizer_fingerprint != tokenizer->fingerprint())
-    throw UsageError(fmt::format("{} was made with another tokenizer ({}) than --data.tokenizer {} ({})",
-                                 set.path().string(), about->tokenizer, *settings.data.tokenizer, tokenizer->name()));
+    throw UsageError(
+        fmt::format("{} was tokenized with another tokenizer ({}) than --data.tokenizer {} ({}); name the one it was "
+                    "made with",
+                    set.path().string(), about->tokenizer, *settings.data.tokenizer, tokenizer->name()));
   return tokenizer;
 }
 

@@ -106,7 +106,7 @@ void explain_generate(ParsedSettings& parsed, int rank) {
   if (settings.model.quantize != base::BlockFormat::none)
     model::quantize(config, settings.model.quantize, settings.model.name);
   const int64_t ranks = world_size(settings);
-  if (rank >= ranks) throw UsageError(fmt::format("there is no rank {} among {}", rank, base::plural(ranks, "rank")));
+  require_rank(settings, rank);
   const int64_t usual = settings.generate.batch_size * std::min(kUsualTokens, config.longest_generation());
   const generate::Room room{.texts = settings.generate.batch_size,
                             .tokens = 512,

@@ -22,6 +22,9 @@ std::string mesh_text(const Settings& settings);
 /// Errors    as plan_of()
 std::string memory_text(const Settings& settings, int rank);
 
+/// Errors    UsageError: there is no such rank
+void require_rank(const Settings& settings, int64_t rank);
+
 struct Explained {
   std::unique_ptr<model::Model> model;  ///< the plan refers to it
   plan::StepPlan plan;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/explain.h"
@@ -140,6 +140,12 @@ config::Section section(ScheduleView& view, bool rank_alone) {
           {"width", &view.width, "width of the text", {.unit = "columns", .at_least = 60, .at_most = 1e6}}}};
 }
 
+void require_rank(const Settings& settings, int64_t rank) {
+  if (const int64_t ranks = world_size(settings); rank >= ranks)
+    throw UsageError(
+        fmt::format("error: there is no rank {}: the mesh has {}, counted from 0", rank, base::plural(ranks, "rank")));
+}
+
 namespace {
 
 // A model and the request of one of its ranks.
@@ -151,9 +157,7 @@ struct Requested {
 Requested requested(const Settings& settings, int rank) {
   const int64_t ranks = world_size(settings);
   validate(settings, ranks);
-  if (rank >= ranks)
-    throw UsageError(
-        fmt::format("error: there is no rank {}: the mesh has {}, counted from 0", rank, base::plural(ranks, "rank")));
+  require_rank(settings, rank);
   at::set_num_threads(train::threads_of_a_rank(settings));  // attention's scratch memory is planned for each thread
   const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request = train::step_request(settings, config, rank, static_cast<int>(ranks));
@@ -180,7 +184,7 @@ void explain_schedule(const Settings& settings, const ScheduleView& view) {
     fmt::print("{}", text);
     return;
   }
-  base::write_file_atomic(*view.output, text);
+  base::write_named_file(*view.output, text);
   fmt::print("wrote {} ({})\n", *view.output, base::human_bytes(std::ssize(text)));
 }
 

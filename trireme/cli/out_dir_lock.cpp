@@ -26,9 +26,7 @@ void OutDirLock::take(const std::string& subcommand, const Settings& settings,
   const bool takes_it =
       is_rank ? environment.global_rank == 0 : !is_elastic && launch::is_first_node(settings, environment);
   if (!takes_it) {
-    const bool of_another_launcher = environment.launched && environment.launcher != "trireme";
-    is_by_hand_ = of_another_launcher && environment.job_id.empty() && environment.restart_count == 0;
-    if (of_another_launcher)
+    if (environment.launched && environment.launcher != "trireme")
       launch::wait_for_rank_0_to_lock(settings.out_dir, environment.job_id, settings.launch.join_timeout);
     return;
   }
@@ -44,7 +42,7 @@ void OutDirLock::take(const std::string& subcommand, const Settings& settings,
 }
 
 void OutDirLock::look(const Settings& settings) const {
-  if ((lock_ && is_first_start_) || is_by_hand_) train::refuse_another_runs_folder(settings);
+  if (lock_ && is_first_start_) train::refuse_another_runs_folder(settings);
 }
 
 void OutDirLock::begin(const Settings& settings) {

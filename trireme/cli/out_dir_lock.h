@@ -26,8 +26,7 @@ class OutDirLock {
   void take(const std::string& subcommand, const Settings& settings, const launch::RankEnvironment& environment,
             bool is_rank, bool is_elastic);
 
-  /// Checks what out_dir holds, except after a restart. Of ranks that were started by hand, each looks: rank 0 that is
-  /// refused could not tell the others, and they would wait for it.
+  /// Checks what out_dir holds, except after a restart.
   ///
   /// Errors    UsageError: another run's checkpoints (train/out_dir.h)
   void look(const Settings& settings) const;
@@ -41,7 +40,6 @@ class OutDirLock {
  private:
   std::optional<launch::FolderLock> lock_;
   bool is_first_start_ = false;
-  bool is_by_hand_ = false;
 };
 
 }  // namespace trireme::cli

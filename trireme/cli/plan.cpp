@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/measure.h"
 #include "trireme/cli/command.h"
@@ -189,6 +189,11 @@ int run_plan(Arguments arguments) {
   ParsedSettings parsed = read_settings(
       arguments, {.values = {{"train.micro_batch_size", "1"}}, .command = "plan", .own = {section(view)}});
   if (view.table) {
+    const auto asks_for_it = [](const std::string& word) { return word.starts_with("--table") || word == "true"; };
+    if (!std::ranges::all_of(arguments, asks_for_it))
+      throw UsageError(
+          "error: plan --table always shows the same models and clusters; leave the other words out, or leave out "
+          "--table and name a model and its --cluster");
     fmt::print("{}", strategy_table());
     return 0;
   }
@@ -223,7 +228,7 @@ int run_plan(Arguments arguments) {
   fmt::print("a step   {} of {}, {} at a time on each rank\n", base::plural(s.train.global_batch_size, "sequence"),
              base::plural(first.request.shape.sequence, "token"), s.train.micro_batch_size);
   fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens));
-  if (view.json) base::write_file_atomic(*view.json, costs::plan_json(stages, p, machines, tokens));
+  if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
   say_what_gpus_refuse(first, s);
   if (view.explain) fmt::print("\n{}", costs::render_arithmetic(first, machines, budget, tokens));
   return 0;

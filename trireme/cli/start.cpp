@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -19,11 +20,13 @@
 #include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/machines/local_ranks.h"
 #include "trireme/launch/machines/meeting_file.h"
+#include "trireme/launch/machines/nodes.h"
 #include "trireme/launch/machines/print_job.h"
 #include "trireme/launch/machines/room.h"
 #include "trireme/launch/machines/ssh_hosts.h"
 #include "trireme/launch/supervise/launch.h"
 #include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/observe/loggers.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/resume_settings.h"
@@ -56,7 +59,7 @@ class Start {
     launch::take_over_other_variables(parsed_, std::getenv);
     find_out_who_this_is();
     if (settings_.dry_run) return show_plan();
-    take_out_dir();
+    look_alone([this] { take_out_dir(); });
     complete_settings();
     if (starts_here()) require_room();
     if (!is_rank_) say_what_was_read(parsed_.accounts);
@@ -66,13 +69,13 @@ class Start {
     if (settings_.launch.print && !is_rank_)
       return launch::print_job(job_.subcommand, job_.saves_when_stopped, parsed_, arguments_);
     if (is_for_others_) return start_elsewhere();
-    check_machine();
-    lock_.look(settings_);
-    if (!is_rank_ || environment_.global_rank == 0) check_job();
-    lock_.begin(settings_);
-    // Told by the first process of a job: the launcher, or another launcher's rank 0.
-    if (!is_rank_ || (environment_.launcher != "trireme" && environment_.global_rank == 0))
-      launch::tell_other_variables(settings_);
+    look_alone([this] {
+      check_machine();
+      lock_.look(settings_);
+      if (!is_rank_ || environment_.global_rank == 0) check_job();
+      lock_.begin(settings_);
+    });
+    if (begins_job()) launch::tell_other_variables(settings_);
     if (job_.saves_when_stopped) launch::install_stop_signal();
     if (!is_rank_ && launch::stop_requested()) {  // a rank stops together with the others
       base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
@@ -89,6 +92,21 @@ class Start {
   }
 
  private:
+  bool meets_others_by_hand() const {
+    return is_rank_ && launch::are_by_hand(environment_) && settings_.comm.backend != comm::Backend::mpi;
+  }
+
+  // What a rank looks at alone: the others would wait for it if it were refused.
+  template <typename Look>
+  void look_alone(const Look& look) try {
+    look();
+  } catch (const launch::Stopped&) {
+    throw;
+  } catch (const std::exception& refusal) {
+    if (meets_others_by_hand()) launch::tell_refusal(environment_, launch::meeting_options(settings_), refusal.what());
+    throw;
+  }
+
   int show_plan() {
     if (!job_.show_plan) throw UsageError(fmt::format("trireme {} does not train; leave dry_run out", job_.subcommand));
     train::take_over_run(parsed_);
@@ -138,6 +156,8 @@ class Start {
     if (job_.complete) job_.complete(parsed_);
   }
 
+  // The first process of a job on its machine: the launcher, or another launcher's rank 0.
+  bool begins_job() const { return !is_rank_ || (environment_.launcher != "trireme" && environment_.global_rank == 0); }
   bool starts_here() const { return !is_rank_ && !is_for_others_; }
   bool launches() const { return !is_rank_ && (world_size(settings_) > 1 || elastic_ || has_log_link()); }
   bool has_log_link() const { return job_.owns_out_dir && settings_.launch.log_link; }
@@ -169,13 +189,16 @@ class Start {
     if (launches() && !settings_.launch.rdzv_endpoint) launch::check_nodes(settings_, environment_);
     if (settings_.accelerator == engine::Accelerator::cuda)
       base::require_gpus(is_rank_ ? environment_.local_rank + 1 : static_cast<int>(settings_.devices.value_or(1)));
+    const std::optional<int64_t> port = job_.owns_out_dir ? settings_.train.prometheus_port : std::nullopt;
+    if (port && begins_job() && !elastic_ && launch::is_first_node(settings_, environment_))  // where rank 0 will be
+      observe::check_prometheus_port(settings_.train.prometheus_address, static_cast<uint16_t>(*port));
   }
 
   int run_rank() {
     std::optional<launch::MeetingFile> meeting;
     if (environment_.has_no_token() && settings_.comm.backend != comm::Backend::mpi)
       meeting.emplace(environment_, launch::meeting_options(settings_));
-    if (environment_.local_is_unknown) {
+    if (environment_.local_is_unknown || meets_others_by_hand()) {
       launch::find_local_ranks(environment_, settings_.launch);
       share_threads(environment_, settings_);
     }

@@ -141,10 +141,9 @@ StoreHandle open_store(const StoreOptions& options) {
     return {std::move(store), static_cast<uint16_t>(port), token};
   } catch (const Error& error) {
     if (options.while_waiting) options.while_waiting();  // if it has ended the wait, it throws its own error here
-    throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there, that "
-                                "all ranks belong to one job, and that no firewall is between them",
+    throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; {}",
                                 options.is_server ? "serving" : "reaching", options.host, options.port,
-                                elapsed_since(start).count(), error.what()),
+                                elapsed_since(start).count(), error.what(), store::kWhereToLook),
                     {.operation = "connect",
                      .elapsed = elapsed_since(start),
                      .timeout = options.reach_timeout.value_or(options.timeout)});

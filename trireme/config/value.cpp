@@ -63,21 +63,26 @@ Refusal not_among(const Setting& setting, const Given& given, const std::vector<
   return refusal;
 }
 
+bool within(const Rules& rules, double value) {
+  return !(rules.at_least && value < *rules.at_least) && !(rules.above && value <= *rules.above) &&
+         !(rules.at_most && value > *rules.at_most) && !(rules.below && value >= *rules.below);
+}
+
 // 1e30 is a whole number but too large; 3B is not how numbers are written here.
 Refusal wrong_number(const Setting& setting, const Given& given) {
   Refusal refusal = wrong_type(setting, given);
   const std::optional<double> number = base::parse_number(given.text);
   const bool begins_well = !given.text.empty() && given.text[0] >= '0' && given.text[0] <= '9';
-  if (number && std::abs(*number) > 9e18)
-    refusal.headline = fmt::format("{} must be at most 9e18, not {}", setting.key, given.text);
-  else if (begins_well && !setting.rules.bytes)
+  constexpr int64_t kMost = 9'000'000'000'000'000'000;  // nearly the largest int64_t
+  if (number && std::abs(*number) > double(kMost)) {
+    const std::string bounds =
+        within(setting.rules, *number)
+            ? fmt::format("at {} {}", *number < 0 ? "least" : "most", base::human_count(*number < 0 ? -kMost : kMost))
+            : bounds_text(setting.rules, false);
+    refusal.headline = fmt::format("{} must be {}, not {}", setting.key, bounds, given.text);
+  } else if (begins_well && !setting.rules.bytes)
     refusal.hint = "a whole number is written 4096, 4_096 or 3e9";
   return refusal;
-}
-
-bool within(const Rules& rules, double value) {
-  return !(rules.at_least && value < *rules.at_least) && !(rules.above && value <= *rules.above) &&
-         !(rules.at_most && value > *rules.at_most) && !(rules.below && value >= *rules.below);
 }
 
 std::optional<Refusal> check_bounds(const Setting& setting, const Given& given, double value, bool seconds = false) {

@@ -279,8 +279,8 @@ class Coster {
     return seconds;
   }
 
-  // Processors copy with a thread beside those that compute. It takes a core from them, or the memory's rate; while they
-  // wait for a disk anyway, that costs nothing.
+  // Processors copy with a thread beside those that compute. It takes a core from them, or the memory's rate; while
+  // they wait for a disk anyway, that costs nothing.
   schedule::ActionCost transfer(const Action& a, CauseSeconds& causes) const {
     const Hardware& h = machines_.hardware;
     const double bytes = double(a.bytes);
@@ -362,8 +362,8 @@ void cost_lone_transfers(const Hardware& h, Prediction& p) {
       const double rate = fetch ? h.disk_read_rate : h.disk_write_rate;
       if (rate <= 0) continue;
       double& seconds = p.costs.at(list)[i].transfer;
-      const double beside = seconds_within(there[fetch ? ActionKind::evict : ActionKind::fetch],
-                                           spans[i].end - seconds, spans[i].end);
+      const double beside =
+          seconds_within(there[fetch ? ActionKind::evict : ActionKind::fetch], spans[i].end - seconds, spans[i].end);
       seconds = beside + (seconds - beside) * h.disk_rate / rate;
     }
   }

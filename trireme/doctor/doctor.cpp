@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/bench/collective_cases.h"
@@ -181,7 +181,7 @@ int run_doctor(const Settings& settings, const launch::RankEnvironment& environm
              report_text(found));
   std::fflush(stdout);
   if (settings.doctor.json) {
-    base::write_file_atomic(*settings.doctor.json, report_json(found));
+    base::write_named_file(*settings.doctor.json, report_json(found));
     fmt::print("wrote {}\n", *settings.doctor.json);
   }
   const bool failing = std::any_of(found.findings.begin(), found.findings.end(),

@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "trireme/base/error.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
@@ -138,7 +139,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
   ConvertRequest request = given;
   request.to = format_of(given);
   request.source = without_slash(given.source);
-  request.out = without_slash(given.out);
+  request.out = base::named_file(without_slash(given.out));
   const fs::path folder = parent_of(request.out);
   const adapt::ModelPlace place{
       .model = request.source, .adapter = request.adapter, .base = request.base, .quantize = request.quantize};

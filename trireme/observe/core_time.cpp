@@ -1,7 +1,6 @@
 #include "trireme/observe/core_time.h"
 
 #include <ATen/ATen.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <map>
@@ -10,12 +9,13 @@
 #include "trireme/base/cgroup.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/process.h"
+#include "trireme/base/usable_cpus.h"
 
 namespace trireme::observe {
 namespace {
 
 // A claim as ranks send it: host, threads, quota in thousandths (-1: none), and a word for every 64 logical CPUs.
-constexpr int kHost = 0, kThreads = 1, kQuota = 2, kCpus = 3, kWords = kCpus + CPU_SETSIZE / 64;
+constexpr int kHost = 0, kThreads = 1, kQuota = 2, kCpus = 3, kWords = kCpus + base::kMostCpus / 64;
 
 at::Tensor write_claim(int threads) {
   const at::Tensor words = at::zeros({kWords}, at::kLong);
@@ -25,20 +25,15 @@ at::Tensor write_claim(int threads) {
   to[kThreads] = threads;
   const std::optional<double> quota = base::Cgroup::of_this_process().cpu_quota();
   to[kQuota] = quota ? static_cast<int64_t>(*quota * 1000) : -1;
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return words;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &cpus))
-      to[kCpus + cpu / 64] =
-          static_cast<int64_t>(static_cast<uint64_t>(to[kCpus + cpu / 64]) | uint64_t{1} << cpu % 64);
+  for (const int cpu : base::usable_cpus())
+    to[kCpus + cpu / 64] = static_cast<int64_t>(static_cast<uint64_t>(to[kCpus + cpu / 64]) | uint64_t{1} << cpu % 64);
   return words;
 }
 
 CoreClaim read_claim(const int64_t* words) {
   CoreClaim claim{.host = words[kHost], .threads = words[kThreads], .cpus = {}, .quota = {}};
   if (words[kQuota] > 0) claim.quota = static_cast<double>(words[kQuota]) / 1000;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+  for (int cpu = 0; cpu < base::kMostCpus; ++cpu)
     if (static_cast<uint64_t>(words[kCpus + cpu / 64]) >> cpu % 64 & 1) claim.cpus.push_back(cpu);
   return claim;
 }

@@ -1,6 +1,7 @@
 #include "trireme/observe/host_usage.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "trireme/base/cgroup.h"
+#include "trireme/base/usable_cpus.h"
 #include "trireme/observe/memory_usage.h"
 
 namespace trireme::observe {
@@ -47,7 +49,7 @@ double field_of_stat(const fs::path& path, int index) {
 }
 
 /// Adds what /proc/stat says of these CPUs: "cpu3 user nice system idle iowait irq softirq steal".
-void read_cpus(const fs::path& stat, const cpu_set_t& cpus, HostUsage& usage) {
+void read_cpus(const fs::path& stat, const std::vector<int>& cpus, HostUsage& usage) {
   std::ifstream file(stat);
   for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
     std::istringstream fields(line.substr(3));
@@ -55,11 +57,11 @@ void read_cpus(const fs::path& stat, const cpu_set_t& cpus, HostUsage& usage) {
     double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
     if (line[3] == ' ' || !(fields >> cpu >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal))
       continue;
-    if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &cpus)) continue;
+    if (!std::ranges::binary_search(cpus, cpu)) continue;
     usage.busy_seconds += seconds_a_tick() * (user + nice + system + irq + softirq);
     usage.idle_seconds += seconds_a_tick() * (idle + iowait);
     usage.idle_for_disk_seconds += seconds_a_tick() * iowait;
-    usage.stolen_seconds += seconds_a_tick() * steal / CPU_COUNT(&cpus);
+    usage.stolen_seconds += seconds_a_tick() * steal / double(cpus.size());
   }
 }
 
@@ -99,15 +101,7 @@ double HostUsage::longest_wait() const {
 
 double HostUsage::waited_for_disk() const { return std::max(disk_seconds, idle_for_disk_seconds); }
 
-// A kernel with more CPUs than a cpu_set_t holds refuses one alone. Then figures are those of the first 1,024 CPUs.
-cpu_set_t usable_cpus() {
-  constexpr size_t kMostCpus = 1 << 16;
-  std::vector<cpu_set_t> cpus(kMostCpus / CPU_SETSIZE);
-  if (sched_getaffinity(0, cpus.size() * sizeof(cpu_set_t), cpus.data()) != 0) CPU_ZERO(cpus.data());
-  return cpus.front();
-}
-
-HostUsage read_host_usage(const fs::path& root, const cpu_set_t* cpus) {
+HostUsage read_host_usage(const fs::path& root, const std::vector<int>* cpus) {
   constexpr int kDiskTicks = 42;
   constexpr double kKibibyte = 1024;
   const fs::path self = root / "proc/self";
@@ -118,7 +112,7 @@ HostUsage read_host_usage(const fs::path& root, const cpu_set_t* cpus) {
                   .major_faults = page_faults().major,
                   .swapped_bytes = static_cast<int64_t>(kKibibyte * number_of(self / "status", "VmSwap:")),
                   .megahertz = megahertz_of(root / "sys/devices/system/cpu", sched_getcpu())};
-  read_cpus(root / "proc/stat", cpus != nullptr ? *cpus : usable_cpus(), usage);
+  read_cpus(root / "proc/stat", cpus != nullptr ? *cpus : base::usable_cpus(), usage);
   return usage;
 }
 

@@ -1,11 +1,10 @@
 // What the kernel counts of this process and its machine: stops and reads that a step's own clock cannot explain.
 #pragma once
 
-#include <sched.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <vector>
 
 namespace trireme::observe {
 
@@ -31,13 +30,10 @@ struct HostUsage {
   double waited_for_disk() const;
 };
 
-/// The CPUs that this thread may use.
-cpu_set_t usable_cpus();
-
 /// @param root   of the folders proc and sys, in tests
-/// @param cpus   of which the figures of CPUs are; null: usable_cpus()
+/// @param cpus   in ascending order, of which the figures of CPUs are; null: base::usable_cpus()
 /// Cost      a few files of /proc and one for each thread, some 0.4 ms
-HostUsage read_host_usage(const std::filesystem::path& root = "/", const cpu_set_t* cpus = nullptr);
+HostUsage read_host_usage(const std::filesystem::path& root = "/", const std::vector<int>* cpus = nullptr);
 
 /// What has been added since `before`; swapped_bytes and megahertz are those of now.
 HostUsage operator-(const HostUsage& now, const HostUsage& before);

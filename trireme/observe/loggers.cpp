@@ -177,21 +177,31 @@ void CommandLogger::send_waiting() {
                          base::text_of_ending(child_.status())));
 }
 
-PrometheusServer::PrometheusServer(const std::string& address, uint16_t port) {
+namespace {
+
+base::FileDescriptor listen_at(const std::string& address, uint16_t port) {
   const std::string where = fmt::format("train.prometheus_port {} at {}", port, address);
   sockaddr_in name{};
   name.sin_family = AF_INET;
   name.sin_port = htons(port);
   if (inet_pton(AF_INET, address.c_str(), &name.sin_addr) != 1)
     throw UsageError(where + ": train.prometheus_address is an IPv4 address, as 127.0.0.1 or 0.0.0.0");
-  listener_ = base::FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  wake_ = base::FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  base::FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int yes = 1;
-  setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   constexpr int kWaitingClients = 8;
-  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
-      listen(listener_.get(), kWaitingClients) != 0)
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
+      listen(listener.get(), kWaitingClients) != 0)
     throw UsageError(fmt::format("{}: {}; take another port", where, std::strerror(errno)));
+  return listener;
+}
+
+}  // namespace
+
+void check_prometheus_port(const std::string& address, uint16_t port) { listen_at(address, port); }
+
+PrometheusServer::PrometheusServer(const std::string& address, uint16_t port) : listener_(listen_at(address, port)) {
+  wake_ = base::FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   crew_.emplace(1, [this](size_t) { serve(); });
 }
 

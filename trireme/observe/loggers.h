@@ -70,6 +70,9 @@ class CommandLogger final : public Logger {
   bool has_ended_ = false, leaves_out_ = false;
 };
 
+/// Errors    UsageError: PrometheusServer could not listen there now
+void check_prometheus_port(const std::string& address, uint16_t port);
+
 /// The newest row for Prometheus: GET /metrics at a port, in its text format.
 class PrometheusServer final : public Logger {
  public:

@@ -139,11 +139,8 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
 
 void MetricsWriter::append(const MetricsRow& row) { observe::append(file_, to_json(row) + "\n", path_); }
 
-MetricsSink::MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval,
-                         std::function<void(const MetricsRow&)> and_then)
-    : writer_(std::move(path), resumed_step),
-      log_interval_(std::max<int64_t>(1, log_interval)),
-      and_then_(std::move(and_then)) {
+MetricsSink::MetricsSink(int64_t resumed_step, int64_t log_interval, std::function<void(const MetricsRow&)> write)
+    : log_interval_(std::max<int64_t>(1, log_interval)), write_(std::move(write)) {
   if (resumed_step > 0) resumed_ = resumed_step;
 }
 
@@ -153,8 +150,7 @@ void MetricsSink::step(const base::StepEvent& event) {
   MetricsRow row = metrics_row(event);
   if (const auto usage = read_memory_usage()) row.shared_bytes = usage->shared_bytes;
   row.resumed = std::exchange(resumed_, std::nullopt);
-  writer_.append(row);
-  if (and_then_) and_then_(row);
+  write_(row);
 }
 
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {

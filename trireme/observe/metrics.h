@@ -62,21 +62,21 @@ std::string to_json(const MetricsRow& row);
 /// The row's numbers by their names there, without those that say where the run is.
 std::vector<base::Measured> numbers_of(const MetricsRow& row);
 
-/// Where a run's numbers go beside metrics.jsonl. It gets every row that is written there.
+/// Where a run's numbers go: metrics.jsonl, and what gets every row that is written there.
 class Logger {
  public:
   virtual ~Logger() = default;
   virtual void append(const MetricsRow& row) = 0;
 };
 
-class MetricsWriter {
+class MetricsWriter final : public Logger {
  public:
   /// A new run (`resumed_step` 0) begins an empty file. A resumed run keeps the lines up to and including
   /// `resumed_step`, because it repeats the later steps.
   /// Errors    FileError
   MetricsWriter(std::filesystem::path path, int64_t resumed_step);
 
-  void append(const MetricsRow& row);
+  void append(const MetricsRow& row) override;
 
  private:
   std::filesystem::path path_;
@@ -86,17 +86,14 @@ class MetricsWriter {
 /// Writes every `log_interval`-th step, the last one and those with an evaluation.
 class MetricsSink final : public base::ProgressSink {
  public:
-  /// `and_then` gets each row that is written.
-  MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval,
-              std::function<void(const MetricsRow&)> and_then = {});
+  MetricsSink(int64_t resumed_step, int64_t log_interval, std::function<void(const MetricsRow&)> write);
   void step(const base::StepEvent& event) override;
   void phase(const base::PhaseEvent&) override {}
 
  private:
-  MetricsWriter writer_;
   int64_t log_interval_;
   std::optional<int64_t> resumed_;  // until it has been written
-  std::function<void(const MetricsRow&)> and_then_;
+  std::function<void(const MetricsRow&)> write_;
 };
 
 /// All rows of the file in its order, without a truncated last line.

@@ -14,6 +14,7 @@
 
 #include "trireme/base/cgroup.h"
 #include "trireme/base/files.h"
+#include "trireme/base/usable_cpus.h"
 #include "trireme/costs/operation_table.h"
 #include "trireme/observe/core_time.h"
 #include "trireme/observe/memory_usage.h"
@@ -48,7 +49,7 @@ Profile::Profile(const model::Model& model, engine::Engine& engine, ProfileOptio
       engine_(engine),
       options_(std::move(options)),
       core_share_(core_time(*engine.communicators().world, at::get_num_threads())),
-      cpus_(usable_cpus()) {
+      cpus_(base::usable_cpus()) {
   options_.run = facts_of(options_.run, engine.plan());
 }
 
@@ -152,7 +153,12 @@ std::string Profile::report() {
   std::memcpy(own.data_ptr(), &mine, sizeof mine);
   world.all_gather(all, own, std::vector<int64_t>(static_cast<size_t>(ranks), kNumbers))->wait();
   const bool writes = !options_.folder.empty();
-  if (writes) write_timeline(model_, engine_, options_.folder / "profile.trace.json");
+  std::string untold;
+  const auto guarded = [&](const std::function<void()>& write) {
+    if (!options_.guard) return write();
+    if (const std::string line = options_.guard(write); !line.empty()) untold += line + "\n";
+  };
+  if (writes) guarded([&] { write_timeline(model_, engine_, options_.folder / "profile.trace.json"); });
   if (world.rank() != 0) return "";
   std::vector<RankWindow> windows(static_cast<size_t>(ranks));
   std::memcpy(windows.data(), all.const_data_ptr(), windows.size() * sizeof mine);
@@ -160,8 +166,9 @@ std::string Profile::report() {
       profile_text(run, windows, units,
                    costs::operations_text(operations, measured_, mine.in_steps / double(measured_), kShownOperations));
   if (!writes) return text;
-  base::write_file_atomic(options_.folder / "profile.txt", text);
-  base::write_file_atomic(options_.folder / "profile.json", profile_json(run, windows));
+  guarded([&] { base::write_file_atomic(options_.folder / "profile.txt", text); });
+  guarded([&] { base::write_file_atomic(options_.folder / "profile.json", profile_json(run, windows)); });
+  if (!untold.empty()) return text + untold;
   return text + fmt::format("files    {}, profile.txt, profile.trace.json (open it in Perfetto)\n",
                             (options_.folder / "profile.json").string());
 }

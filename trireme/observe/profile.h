@@ -14,13 +14,13 @@
 // The rules that judge the figures are pure functions (diagnosis.h).
 #pragma once
 
-#include <sched.h>
-
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/stopwatch.h"
 #include "trireme/costs/operation_timer.h"
@@ -37,6 +37,8 @@ struct ProfileOptions {
   /// What the profile cannot know, the same on all ranks; the window, the engine's part and memory are filled in.
   RunFacts run = {};
   std::filesystem::path folder = {};  ///< of profile.json, profile.txt, profile.trace.json; empty: no files
+  /// Runs what writes a file, and returns a line on one that cannot be written, or ""; empty: its error is thrown.
+  std::function<std::string(const std::function<void()>& write)> guard = {};
 };
 
 class Profile {
@@ -60,7 +62,7 @@ class Profile {
   /// Cost      a step with the profile takes under 1 % longer (docs/profiling.md); this call gathers the figures and
   ///           the last step's timeline of all ranks
   /// Ordering  every rank must call
-  /// Errors    FileError on rank 0
+  /// Errors    FileError on rank 0, without ProfileOptions::guard
   std::string report();
 
  private:
@@ -71,7 +73,7 @@ class Profile {
   engine::Engine& engine_;
   ProfileOptions options_;
   double core_share_;
-  cpu_set_t cpus_;  ///< that this thread may use
+  std::vector<int> cpus_;  ///< that this thread may use
   int64_t first_ = 0, last_ = 0;  ///< steps of the window
   int64_t measured_ = 0;
   bool told_ = false;

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "trireme/base/named_file.h"
 #include "trireme/config/problems.h"
 #include "trireme/config/value.h"
 #include "trireme/settings/validate.h"
@@ -50,7 +51,8 @@ bool is_device(const fs::path& path) {
 // A file that is not there counts by its path.
 bool is_same_file(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
-  return fs::equivalent(a, b, ignored) || fs::absolute(a).lexically_normal() == fs::absolute(b).lexically_normal();
+  const auto place = [](const fs::path& path) { return fs::absolute(base::named_file(path)).lexically_normal(); };
+  return fs::equivalent(a, b, ignored) || place(a) == place(b);
 }
 
 struct NamedFile {
@@ -87,7 +89,7 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
   const std::vector<NamedFile> named = named_files(sections);
   for (const NamedFile& result : named) {
     if (!result.is_result) continue;
-    const fs::path folder = fs::absolute(result.path).parent_path();
+    const fs::path target = base::named_file(result.path), folder = fs::absolute(target).parent_path();
     const std::string what = fmt::format("{} {}", result.key, result.path.string());
     const auto other = std::ranges::find_if(named, [&](const NamedFile& file) {
       // Of two files of results, the first one is told.
@@ -96,7 +98,7 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
     });
     if (is_folder(result.path))
       problems.add(what + " is a folder", {}, "name a file in it");
-    else if (is_device(result.path))
+    else if (is_device(result.path) || is_device(target))
       problems.add(what + " is a device or a pipe, and results take the place of a file", {},
                    "name a file, for instance result.json");
     else if (!is_folder(folder) && (made.empty() || !is_inside(folder, made)))

@@ -26,6 +26,10 @@ struct ClientOptions {
   std::optional<std::chrono::milliseconds> answer_timeout = {};  ///< is added to a request's own; empty: `timeout`
 };
 
+/// What to look at if a rank does not reach its job's store.
+inline constexpr const char* kWhereToLook =
+    "see that rank 0 runs there, that all ranks belong to one job, and that no firewall is between them";
+
 /// The store cannot be reached, or its server has gone.
 struct Unreachable : Error {
   using Error::Error;

@@ -10,9 +10,11 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/text.h"
+#include "trireme/base/usable_cpus.h"
 #include "trireme/machine/nvml.h"
 #include "trireme/ops/cuda/kernels.h"
 
@@ -24,9 +26,9 @@ constexpr double kSlow[] = {0.30, 0.25, 0.15};  // in one look, in each of two i
 constexpr double kSeconds = 5;  // that a look goes back at least: shorter disturbances come and go
 
 double key_of_cpus() {
-  const cpu_set_t cpus = observe::usable_cpus();
+  const std::vector<int> cpus = base::usable_cpus();
   constexpr uint64_t kExactInADouble = uint64_t{1} << 53;
-  return double(base::checksum(std::as_bytes(std::span(&cpus, 1))) % kExactInADouble);
+  return double(base::checksum(std::as_bytes(std::span(cpus))) % kExactInADouble);
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct Row {
   std::vector<std::string> contexts = {};  ///< of each choice, where they differ
   std::string description = {};  ///< before the first example
   std::string group = {};  ///< examples come from rows of the same group
+  std::string place = {};  ///< "FILE:LINE"
 };
 
 std::string trimmed(std::string_view text) {
@@ -318,8 +319,10 @@ TaskForm form_of(const std::string& entry) {
 
 std::vector<Row> rows_of(const TaskForm& form, const std::filesystem::path& file, const char* setting) {
   std::vector<Row> rows;
-  for_each_record(file, setting, "row",
-                  [&](const json& record, const std::string&) { rows.push_back(form.read(record)); });
+  for_each_record(file, setting, "row", [&](const json& record, const std::string& place) {
+    rows.push_back(form.read(record));
+    rows.back().place = place;
+  });
   return rows;
 }
 
@@ -363,6 +366,7 @@ EvalTask read_task(const EvaluateSettings& settings, const std::string& entry) {
     if (settings.num_fewshot > 0 && own == examples.end())
       throw UsageError(fmt::format("evaluate.fewshot: there are no examples of {}", row.group));
     task.questions.push_back(question_of(row, form.kind, own == examples.end() ? "" : own->second));
+    task.questions.back().place = row.place;
   }
   return task;
 }
@@ -380,9 +384,11 @@ std::vector<EvalTask> read_tasks(const EvaluateSettings& settings) {
   std::vector<EvalTask> tasks;
   if (settings.multiple_choice) {
     tasks.push_back({.name = "multiple choice", .kind = EvalTaskKind::choice_norm});
-    for_each_record(
-        *settings.multiple_choice, "evaluate.multiple_choice", "question",
-        [&](const json& record, const std::string&) { tasks.back().questions.push_back(own_question(record)); });
+    for_each_record(*settings.multiple_choice, "evaluate.multiple_choice", "question",
+                    [&](const json& record, const std::string& place) {
+                      tasks.back().questions.push_back(own_question(record));
+                      tasks.back().questions.back().place = place;
+                    });
   }
   std::set<std::string> names;
   for (const std::string& entry : settings.tasks.value_or(std::vector<std::string>())) {

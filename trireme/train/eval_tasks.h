@@ -25,6 +25,7 @@ struct Question {
   // If the answer is written, instead of these:
   std::string prompt;
   std::vector<std::string> targets;
+  std::string place = {};  ///< "FILE:LINE"
 };
 
 /// What a task's results are.

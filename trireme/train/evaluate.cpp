@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
@@ -100,14 +101,18 @@ void tell_of_long_texts(const EncodedTask& task, const Inference& in) {
                base::plural(cut, "text"), base::plural(most, "token"), most - 1);
 }
 
+void encode_choices(const Question& question, const text::Tokenizer& tokenizer, std::vector<ScoredText>& texts) try {
+  for (const Choice& choice : question.choices) texts.push_back(encode_pair(tokenizer, choice.context, choice.text));
+} catch (const UsageError& error) {
+  throw UsageError(fmt::format("{}: {}", question.place, error.what()));
+}
+
 std::vector<EncodedTask> encode_tasks(const EvaluateSettings& e, const Inference& in) {
   std::vector<EncodedTask> encoded;
   for (EvalTask& task : read_tasks(e)) {
     EncodedTask to{.task = std::move(task)};
     if (to.task.written) to.prompts = encode_prompts(in, to.task);
-    for (const Question& question : to.task.questions)
-      for (const Choice& choice : question.choices)
-        to.texts.push_back(encode_pair(*in.tokenizer, choice.context, choice.text));
+    for (const Question& question : to.task.questions) encode_choices(question, *in.tokenizer, to.texts);
     tell_of_long_texts(to, in);
     encoded.push_back(std::move(to));
   }
@@ -225,7 +230,7 @@ int classify(const Settings& settings) {
   else
     fmt::print("classification   {} without labels{}\n", base::plural(r["texts"].get<int64_t>(), "text"), cut);
   if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
-  if (e.json) base::write_file_atomic(*e.json, report.dump(2) + "\n");
+  if (e.json) base::write_named_file(*e.json, report.dump(2) + "\n");
   return 0;
 }
 
@@ -276,7 +281,7 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
   }
   if (e.score) report["score"] = score_texts(in, e);
   if (!in.is_first_rank) return 0;
-  if (e.predictions && !tasks.empty()) base::write_file_atomic(*e.predictions, lines);
+  if (e.predictions && !tasks.empty()) base::write_named_file(*e.predictions, lines);
   if (e.text) {
     const auto& r = report["perplexity"];
     fmt::print(
@@ -293,7 +298,7 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
                base::human_count(r["tokens"].get<int64_t>()), base::plural(r["texts"].get<int64_t>(), "text"));
   }
   if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
-  if (e.json) base::write_file_atomic(*e.json, report.dump(2) + "\n");
+  if (e.json) base::write_named_file(*e.json, report.dump(2) + "\n");
   return 0;
 }
 

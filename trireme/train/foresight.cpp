@@ -98,9 +98,8 @@ std::string Foresight::after() const {
                            on_gpu ? "held by LibTorch's allocator" : "resident, with the program itself");
 }
 
-std::string Foresight::finish() const {
+void Foresight::write() const {
   base::write_file_atomic(std::filesystem::path(s_.settings.out_dir) / "prediction.json", json());
-  return after();
 }
 
 std::map<schedule::ActionKind, double> Foresight::by_kind() const {

@@ -29,8 +29,8 @@ class Foresight {
   std::string after() const;
   /// The same as JSON: predicted_seconds, measured_seconds, actions (both, by kind of action), planned_bytes.
   std::string json() const;
-  /// Writes json() to out_dir/prediction.json, and returns after().
-  std::string finish() const;
+  /// Writes json() to out_dir/prediction.json. Errors    FileError
+  void write() const;
 
  private:
   /// The step with the median time, of the first thousand without the first two; its causes add up to it.

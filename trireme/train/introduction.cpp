@@ -14,6 +14,7 @@
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/chosen_offload.h"
+#include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
 
@@ -65,7 +66,9 @@ std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program,
       program ? base::human_bytes(program->rss_bytes()) + " of the program and LibTorch, measured; " : "", scratch);
 }
 
-std::vector<std::string> draw_loss_curve(const Session& s, const std::string& unit) {
+namespace {
+
+std::vector<std::string> loss_curve_lines(const Session& s, const std::string& unit) {
   const std::filesystem::path out = s.settings.out_dir;
   const auto rows = observe::read_metrics(out / "metrics.jsonl");
   if (rows.size() < 2) return {};
@@ -78,6 +81,14 @@ std::vector<std::string> draw_loss_curve(const Session& s, const std::string& un
   base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
   return {observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}),
           fmt::format("curve    {}", (out / "loss.svg").string())};
+}
+
+}  // namespace
+
+std::vector<std::string> draw_loss_curve(const Session& s, const std::string& unit) {
+  std::vector<std::string> lines;
+  const std::string untold = written_or_told(s.settings.save.on_error, [&] { lines = loss_curve_lines(s, unit); });
+  return untold.empty() ? lines : std::vector<std::string>{untold};
 }
 
 }  // namespace trireme::train

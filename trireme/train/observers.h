@@ -1,16 +1,15 @@
 // Observers: the screen and the files of a training run. Only rank 0 shows anything.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "trireme/base/files.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/observe/loggers.h"
 #include "trireme/observe/metrics.h"
@@ -25,6 +24,7 @@
 #include "trireme/train/pace.h"
 #include "trireme/train/run_profile.h"
 #include "trireme/train/session.h"
+#include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
 
@@ -47,6 +47,7 @@ class Observers {
     line_ = std::make_unique<observe::ProgressLine>(options);
     say(unlike);
     const std::filesystem::path out_dir = s.settings.out_dir;
+    loggers_.push_back(std::make_unique<observe::MetricsWriter>(out_dir / "metrics.jsonl", resumed_step));
     const TrainSettings& t = s.settings.train;
     const auto wants = [&](std::string_view name) {
       return t.loggers && std::ranges::find(*t.loggers, name) != t.loggers->end();
@@ -70,10 +71,8 @@ class Observers {
     if (t.prometheus_port)
       loggers_.push_back(
           std::make_unique<observe::PrometheusServer>(t.prometheus_address, static_cast<uint16_t>(*t.prometheus_port)));
-    metrics_ = std::make_unique<observe::MetricsSink>(out_dir / "metrics.jsonl", resumed_step, t.log_interval,
-                                                      [this](const observe::MetricsRow& row) {
-                                                        for (const auto& logger : loggers_) logger->append(row);
-                                                      });
+    metrics_ = std::make_unique<observe::MetricsSink>(resumed_step, t.log_interval,
+                                                      [this](const observe::MetricsRow& row) { append(row); });
   }
   /// "": says nothing.
   void say(const std::string& line) {
@@ -83,13 +82,14 @@ class Observers {
     if (!line_) return;
     const std::string epoch = epoch_loss_.note(event);
     line_->step(event);
-    record(event);
+    if (metrics_) metrics_->step(event);
     say(epoch);
   }
   /// Text that the model has written. "": nothing.
   void sample(int64_t step, const std::string& text) {
     say(text);
-    if (events_ != nullptr && !text.empty()) guarded(step, [&] { events_->append_text(step, "sample", text); });
+    if (events_ == nullptr || text.empty()) return;
+    if (!is_written([&] { events_->append_text(step, "sample", text); })) leave_out(events_);
   }
   /// After everything that follows a step. Every rank must call.
   void end_step(int64_t step) {
@@ -99,7 +99,10 @@ class Observers {
   /// Every rank must call.
   void finish() {
     if (profile_) say_report();
-    if (foresight_) say(foresight_->finish());
+    if (foresight_) {
+      is_written([this] { foresight_->write(); });
+      say(foresight_->after());
+    }
     if (line_) line_->finish();
   }
 
@@ -124,19 +127,24 @@ class Observers {
     say(report);
   }
 
-  void record(const base::StepEvent& event) {
-    if (metrics_) guarded(event.step, [&] { metrics_->step(event); });
+  /// Files that cannot be written stop the run, or from now on nothing is written to them.
+  void append(const observe::MetricsRow& row) {
+    std::vector<const observe::Logger*> failed;
+    for (const auto& logger : loggers_)
+      if (!is_written([&] { logger->append(row); })) failed.push_back(logger.get());
+    for (const observe::Logger* logger : failed) leave_out(logger);
   }
 
-  /// Files that cannot be written stop the run, or from now on nothing is written to them.
-  template <typename Work>
-  void guarded(int64_t step, const Work& work) try {
-    work();
-  } catch (const base::FileError& error) {
-    if (on_error_ == checkpoint::OnSaveError::stop) throw;
-    metrics_.reset();
-    events_ = nullptr;
-    say(fmt::format("warn     metrics.jsonl ends at step {}: {}", step - 1, error.what()));
+  template <typename Write>
+  bool is_written(const Write& write) {
+    const std::string line = written_or_told(on_error_, write);
+    say(line);
+    return line.empty();
+  }
+
+  void leave_out(const observe::Logger* logger) {
+    if (logger == events_) events_ = nullptr;
+    std::erase_if(loggers_, [&](const auto& other) { return other.get() == logger; });
   }
 
   checkpoint::OnSaveError on_error_;

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/data/labeled_data.h"
 #include "trireme/observe/work_bar.h"
@@ -107,7 +107,7 @@ nlohmann::ordered_json predict_labels(const Settings& settings) {
     bar.show(double(first + count) / double(order.size()));
   }
   if (settings.evaluate.predictions)
-    base::write_file_atomic(*settings.evaluate.predictions, base::join(lines, "\n") + "\n");
+    base::write_named_file(*settings.evaluate.predictions, base::join(lines, "\n") + "\n");
   nlohmann::ordered_json report = {{"texts", texts.size()}, {"labelled", judged}, {"cut", cut}};
   if (judged == 0) return report;
   for (double& sum : sums) sum /= double(judged);

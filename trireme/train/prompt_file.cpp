@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/named_file.h"
 #include "trireme/data/conversation.h"
 #include "trireme/text/chat_encoder.h"
 
@@ -126,7 +127,10 @@ namespace {
 /// Keeps others, such as ranks of a killed command that just end, from adding lines.
 class FileLock {
  public:
-  explicit FileLock(int file) : file_(file) { ::flock(file_, LOCK_EX); }
+  explicit FileLock(int file) : file_(file) {
+    while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {  // a signal that asks for a stop
+    }
+  }
   ~FileLock() { ::flock(file_, LOCK_UN); }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
@@ -199,7 +203,7 @@ void ResultFile::finish() const {
   }
   std::string all;
   for (const auto& [key, line] : ordered) all += line + "\n";
-  base::write_file_atomic(path_, all);
+  base::write_named_file(path_, all);
 }
 
 }  // namespace trireme::train

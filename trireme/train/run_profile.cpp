@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "trireme/base/cgroup.h"
+#include "trireme/base/named_file.h"
 #include "trireme/observe/timeline.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
 namespace {
@@ -44,13 +47,19 @@ std::shared_ptr<observe::Profile> profile_of_run(Session& s, double peak_flops, 
       .bytes_without_recompute = bytes_without_recompute(s),
       .bytes_left = base::available_memory().bytes / std::max(1, s.environment.local_world_size),
       .price = c.profile.price.value_or(0)};
+  const auto guard = [on_error = c.save.on_error](const std::function<void()>& write) {
+    return written_or_told(on_error, write);
+  };
   return std::make_shared<observe::Profile>(
-      s.model, *s.engine, observe::ProfileOptions{.steps = c.profile.steps, .run = run, .folder = c.out_dir});
+      s.model, *s.engine,
+      observe::ProfileOptions{.steps = c.profile.steps, .run = run, .folder = c.out_dir, .guard = guard});
 }
 
 std::string draw_step(Session& s, int64_t step) {
-  observe::write_timeline(s.model, *s.engine, *s.settings.profile.schedule);
-  return fmt::format("profile  step {} in {}", step, *s.settings.profile.schedule);
+  const std::string untold = written_or_told(s.settings.save.on_error, [&] {
+    observe::write_timeline(s.model, *s.engine, base::named_file(*s.settings.profile.schedule));
+  });
+  return untold.empty() ? fmt::format("profile  step {} in {}", step, *s.settings.profile.schedule) : untold;
 }
 
 }  // namespace trireme::train

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
+#include "trireme/base/named_file.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/train/jsonl_records.h"
 #include "trireme/train/judge.h"
@@ -56,21 +56,29 @@ std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_v
   return ids;
 }
 
+std::vector<int64_t> tokens_before_all(const text::Tokenizer& tokenizer) {
+  if (const auto begins = tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id()) return {*begins};
+  return encode_text(tokenizer, "\n", false);
+}
+
 ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view context, std::string_view continuation) {
   ScoredText pair;
   if (context.empty()) {
-    if (const auto begins = tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id())
-      pair.tokens = {*begins};
-    else
-      pair.tokens = encode_text(tokenizer, "\n", false);
+    pair.tokens = tokens_before_all(tokenizer);
     pair.first = std::ssize(pair.tokens);
     std::ranges::copy(encode_text(tokenizer, continuation, false), std::back_inserter(pair.tokens));
-    return pair;
+  } else {
+    const std::string_view words = context.substr(0, context.find_last_not_of(" \t\r\n\f\v") + 1);
+    pair.tokens = encode_text(tokenizer, fmt::format("{}{}", context, continuation), true);
+    pair.first = std::max<int64_t>(1, std::ssize(encode_text(tokenizer, words, true)));
   }
-  const std::string_view words = context.substr(0, context.find_last_not_of(" \t\r\n\f\v") + 1);
-  pair.tokens = encode_text(tokenizer, fmt::format("{}{}", context, continuation), true);
-  pair.first = std::max<int64_t>(1, std::ssize(encode_text(tokenizer, words, true)));
-  return pair;
+  if (pair.first < std::ssize(pair.tokens)) return pair;
+  // Its log-probability would be 0, more than that of any other text.
+  const std::string quoted = json(continuation).dump(-1, ' ', false, json::error_handler_t::replace);
+  throw UsageError(fmt::format(
+      "choice {} has no token of its own, because the tokenizer joins it to the end of its context; begin it "
+      "with a space, or move the context's last word into each choice",
+      quoted));
 }
 
 std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
@@ -121,7 +129,7 @@ nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settin
               .dump() +
           "\n";
     }
-    base::write_file_atomic(*settings.predictions, lines);
+    base::write_named_file(*settings.predictions, lines);
   }
   return {{"texts", texts.size()},
           {"tokens", begin.back()},

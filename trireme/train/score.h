@@ -24,9 +24,12 @@ struct ScoredText {
   int64_t first = 1;
 };
 
+/// What stands before a text without a context: the token that begins or ends the tokenizer's texts, or a line break.
+std::vector<int64_t> tokens_before_all(const text::Tokenizer& tokenizer);
+
 /// A text behind a context, as lm-evaluation-harness encodes both: together, so that the tokens at their border are
-/// those of the whole text. Space that ends the context belongs to the text. Without a context the text stands behind
-/// the token that begins or ends the tokenizer's texts, or behind a line break.
+/// those of the whole text. Space that ends the context belongs to the text.
+/// Errors    UsageError: the text has no token behind those of the context, where the harness fails, too
 ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view context, std::string_view continuation);
 
 /// Reads a JSONL file: {"prompt": text, "completion": text} scores the completion, {"text": text} all tokens but the

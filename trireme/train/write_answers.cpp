@@ -133,8 +133,8 @@ std::vector<std::vector<int64_t>> encode_prompts(const Inference& in, const Eval
   std::vector<std::vector<int64_t>> prompts;
   int64_t cut = 0;
   for (const Question& question : task.questions) {
-    std::vector<int64_t> tokens = question.prompt.empty() ? encode_pair(*in.tokenizer, "", "").tokens
-                                                          : encode_text(*in.tokenizer, question.prompt, true);
+    std::vector<int64_t> tokens =
+        question.prompt.empty() ? tokens_before_all(*in.tokenizer) : encode_text(*in.tokenizer, question.prompt, true);
     if (std::ssize(tokens) > most) tokens.erase(tokens.begin(), tokens.end() - most), ++cut;
     prompts.push_back(std::move(tokens));
   }

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "trireme/base/process.h"
 #include "trireme/comm/checked_communicator.h"
@@ -82,10 +82,9 @@ std::optional<std::string> SharedSegment::abort_text() const {
 void SharedSegment::join(int k) {
   rank(k).pid = getpid();
   rank(k).process_start = base::process_start_ticks(getpid()).value_or(0);
-  cpu_set_t cores;
-  static_assert(sizeof cores == sizeof(RankState::cores));
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) std::memset(&cores, 0xff, sizeof cores);
-  std::memcpy(rank(k).cores, &cores, sizeof cores);
+  const std::vector<int> cpus = base::usable_cpus();
+  std::memset(rank(k).cores, cpus.empty() ? 0xff : 0, sizeof(RankState::cores));
+  for (const int cpu : cpus) rank(k).cores[cpu / 64] |= uint64_t{1} << (cpu % 64);
   rank(k).joined.store(1, std::memory_order_release);
   ring_doorbell();
 }

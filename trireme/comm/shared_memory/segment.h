@@ -8,6 +8,7 @@
 // message. While nobody sleeps, this costs one read of a word that rarely changes.
 #pragma once
 
+#include "trireme/base/usable_cpus.h"
 #include "trireme/comm/call_descriptor.h"
 #include "trireme/comm/group.h"
 #include "trireme/comm/shared_memory/mapping.h"
@@ -36,7 +37,7 @@ struct RankState {
   std::atomic<uint32_t> left;  ///< its communicator is gone
   int64_t pid;
   uint64_t process_start;  ///< clock ticks since boot: tells a reused pid apart
-  uint64_t cores[16];  ///< the cores that it may run on, one bit each
+  uint64_t cores[base::kMostCpus / 64];  ///< the cores that it may run on, one bit each
 };
 
 /// Counts the ranks that have arrived at a call; used if there are more ranks than cores. All ranks write to it.

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -33,24 +37,69 @@ std::string this_host() {
 }
 
 std::string key_of(int rank) { return fmt::format("local/host/{}", rank); }
+std::string key_of_knowing(int rank) { return fmt::format("local/knows/{}", rank); }
 
+constexpr const char* kRefused = "local/refused";  // the key of a refusal
 constexpr std::chrono::milliseconds kLookForRank{500};
-constexpr std::chrono::seconds kSilentWait{2};  // before rank 0 tells whom it waits for
+constexpr std::chrono::seconds kSilentWait{2};  // before a rank tells whom it waits for
+constexpr std::chrono::seconds kTimeToTell{5};
+
+using Clock = std::chrono::steady_clock;
+
+/// Rank 0 begins to serve the store.
+store::Client join_store(RankEnvironment& e, std::chrono::milliseconds timeout, const std::function<bool()>& gives_up) {
+  if (e.global_rank == 0)
+    e.server = std::make_shared<store::Server>(base::FileDescriptor(std::exchange(e.store_fd, -1)),
+                                               store::ServerOptions{.token = e.token, .job = e.job_id});
+  try {
+    return store::Client({.place = {.host = e.server ? e.server->reachable_at() : e.master_address,
+                                    .port = e.server ? e.server->port() : e.master_port,
+                                    .token = e.token},
+                          .place_file = e.meeting_file,
+                          .self = {.job = e.job_id, .name = fmt::format("rank {}", e.global_rank)},
+                          .timeout = timeout,
+                          .gives_up = gives_up});
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    throw Error(fmt::format("reaching the store at {}:{} failed: {}; {}", e.master_address, e.master_port, error.what(),
+                            store::kWhereToLook));
+  }
+}
+
+/// Says that this rank knows of a refusal. Rank 0, which serves the store, returns when all do, or have had their time.
+void end_with_others(store::Client& client, const RankEnvironment& e) {
+  client.set(key_of_knowing(e.global_rank), "");
+  if (e.global_rank != 0) return;
+  std::vector<std::string> all;
+  for (int rank = 0; rank < e.world_size; ++rank) all.push_back(key_of_knowing(rank));
+  const auto until = Clock::now() + kTimeToTell;
+  while (!client.wait(all, kLookForRank) && Clock::now() < until && !stop_requested()) {
+  }
+}
+
+void end_if_one_is_refused(store::Client& client, const RankEnvironment& e) {
+  if (!client.check({kRefused})) return;
+  const std::string why = client.get(kRefused, kLookForRank).value_or("a rank was refused");
+  end_with_others(client, e);
+  throw UsageError(why);
+}
 
 /// What each rank has said; `look` is called while one is waited for.
 std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnvironment& e,
                                         std::chrono::milliseconds limit, const std::function<bool()>& look) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   std::vector<std::string> hosts;
   bool told = false;
   while (std::ssize(hosts) < e.world_size) {
+    end_if_one_is_refused(client, e);
     const int rank = static_cast<int>(hosts.size());
     if (auto host = client.get(key_of(rank), std::min(limit, kLookForRank))) {
       hosts.push_back(*std::move(host));
       continue;
     }
     look();
-    const auto waited = std::chrono::steady_clock::now() - start;
+    const auto waited = Clock::now() - start;
     if (waited > limit)
       throw Error(
           fmt::format("rank {} has not come within {}; see that each machine has started its ranks and reaches {}:{}, "
@@ -85,18 +134,38 @@ void find_local_ranks(RankEnvironment& environment, const LaunchSettings& settin
     end_wait_when_stopped(patience, "the other ranks");
     return false;
   };
-  if (e.global_rank == 0)
-    e.server = std::make_shared<store::Server>(base::FileDescriptor(std::exchange(e.store_fd, -1)),
-                                               store::ServerOptions{.token = e.token, .job = e.job_id});
-  store::Client client({.place = {.host = e.server ? e.server->reachable_at() : e.master_address,
-                                  .port = e.server ? e.server->port() : e.master_port,
-                                  .token = e.token},
-                        .place_file = e.meeting_file,
-                        .self = {.job = e.job_id, .name = fmt::format("rank {}", e.global_rank)},
-                        .timeout = timeout,
-                        .gives_up = gives_up});
+  const auto for_rank_0 = [&, start = Clock::now(), told = false]() mutable {
+    if (!told && Clock::now() - start > kSilentWait) {
+      told = true;
+      base::info("waiting for rank 0 at {}:{}", e.master_address, e.master_port);
+    }
+    return gives_up();
+  };
+  store::Client client = join_store(e, timeout, for_rank_0);
   client.set(key_of(e.global_rank), this_host());
-  place_among(hosts_of_ranks(client, e, timeout, gives_up), e);
+  const std::vector<std::string> hosts = hosts_of_ranks(client, e, timeout, gives_up);
+  if (e.local_is_unknown) place_among(hosts, e);
+}
+
+bool are_by_hand(const RankEnvironment& e) {
+  return e.launched && e.world_size > 1 && e.launcher != "trireme" && e.job_id.empty() && e.restart_count == 0;
+}
+
+void tell_refusal(RankEnvironment environment, MeetingOptions options, std::string_view why) try {
+  RankEnvironment& e = environment;
+  options.timeout = kTimeToTell;
+  std::error_code ignored;
+  const bool makes_folder = !std::filesystem::exists(options.out_dir, ignored);
+  {
+    const MeetingFile file(e, options);
+    store::Client client = join_store(e, kTimeToTell, stop_requested);
+    constexpr std::string_view kPrefix = "error: ";
+    if (why.starts_with(kPrefix)) why.remove_prefix(kPrefix.size());
+    client.compare_set(kRefused, "", fmt::format("rank {} was refused: {}", e.global_rank, why));
+    end_with_others(client, e);
+  }
+  if (makes_folder) std::filesystem::remove(options.out_dir, ignored);
+} catch (const std::exception&) {  // the others wait as for a rank that was not started
 }
 
 void take_over_first_rank(ParsedSettings& parsed, RankEnvironment& environment) {

@@ -1,25 +1,37 @@
-// Finds which ranks share a host, for ranks whose environment holds only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
-// as people export them by hand. The ranks meet once at the address where their store will be, and each says which host
-// it is on. Only then does a rank know which GPU and how many threads are its own.
+// The first meeting of ranks that people start by hand, at the address where their store will be. Each says which host
+// it is on, or that it was refused: no launcher ends the other ranks when one of them ends.
+//
+// So ranks find who shares a host if their environment holds only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Only
+// then does a rank know which GPU and how many threads are its own.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/launch/identity/environment.h"
+#include "trireme/launch/machines/meeting_file.h"
 #include "trireme/settings/parse.h"
 
 namespace trireme::launch {
 
 /// Rank 0 starts the server of the job's store for it, and leaves it in `environment`: it serves the job from then on.
-/// Fills in local_rank, local_world_size, node_rank and num_nodes of `environment`, whose address and token are known.
+/// Fills in local_rank, local_world_size, node_rank and num_nodes of `environment` if they are unknown. Its address and
+/// token are known.
 ///
-/// Cost      world_size small messages a rank, once
-/// Errors    store::Unreachable and store::Refused as store::Client; Error if a rank does not come within
-///           launch.join_timeout; Stopped if a stop is requested meanwhile
+/// Cost      2 world_size small messages a rank, once
+/// Errors    UsageError if a rank was refused, with its sentence; Error if the store is not reached, or a rank does not
+///           come within launch.join_timeout; Stopped if a stop is requested meanwhile
 void find_local_ranks(RankEnvironment& environment, const LaunchSettings& settings);
 
-/// The same from the hosts of all ranks, by rank.
+/// Whether these ranks were started one by one, without a launcher that ends all when one ends.
+bool are_by_hand(const RankEnvironment& environment);
+
+/// For a rank of these that is refused before it comes to find_local_ranks(): meets the others and tells them why.
+/// Returns when all know, and at the latest five seconds after they could come. Throws nothing.
+void tell_refusal(RankEnvironment environment, MeetingOptions options, std::string_view why);
+
+/// The place of a rank among the hosts of all ranks, by rank.
 void place_among(const std::vector<std::string>& hosts, RankEnvironment& environment);
 
 /// Guides start one launcher a machine, with RANK as the number of the machine's first rank and `devices` as the number
