@@ -23,7 +23,8 @@ struct GemmFloat : Gemm512 {
   static void store_units(Unit* to, UnitVec units) { _mm512_storeu_ps(to, units); }
   static Vec round_value(Vec v) { return v; }
 
-  static constexpr bool kCodesInPairs = false, kRoundsHalfUp = false;
+  static constexpr CodeOrder kCodeOrder = CodeOrder::lanes;
+  static constexpr bool kRoundsHalfUp = false;
   /// Calls write(u, v, units) for vector v of units [first, last) of a block in 4 bits, multiples of 8. A lane of 4
   /// bytes has eight units of its column, the earlier one of two in the high nibble.
   template <class M, int Vectors, class Write>
@@ -107,11 +108,13 @@ struct GemmWidened : GemmFloat {
     const __m512i up = _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
     return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
+  /// As with AVX2 (math_avx2-inl.h).
+  static Scale load_scale(const char* halves) {
+    return _mm512_mul_ps(GemmFloat::load_scale(halves), _mm512_set1_ps(0x1p16f));
+  }
   static Vec number(__m128i bytes, Scale scale) {
-    const __m512i bits = _mm512_castps_si512(GemmFloat::number(bytes, scale)),
-                  odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1)),
-                  up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    const Vec large = GemmFloat::number(bytes, scale);
+    return _mm512_sub_ps(_mm512_fmadd_ps(large, _mm512_set1_ps(0x1p-16f), large), large);
   }
   /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {

@@ -42,6 +42,8 @@ struct Tile {
   // A panel in blocks (panels-inl.h).
   const float* code = nullptr;
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
+  int64_t panel_bytes = 0;
+  const char* panel_end = nullptr;
 };
 
 /// Computes the sums [Rows, Vectors * 16] over `depth` units; unit (r, u) of A is at a + r * a_row + 4 u bytes. With

@@ -26,6 +26,13 @@ constexpr PanelBlocks kPanelBlocks[] = {{1, 0, 0}, {64, 4, 4}, {32, 2, 4}, {32, 
 constexpr const PanelBlocks& blocks_of(PanelCode code) { return kPanelBlocks[static_cast<int>(code)]; }
 constexpr int64_t kDeepestBlock = 64;
 
+/// How the codes of 16 columns lie in a block, from the first element of k to the last. A nibble is half a byte.
+enum class CodeOrder {
+  lanes,  ///< AVX-512. Values: 4 bytes for eight elements of a column. Numbers: a row of two elements, one after another
+  pairs,  ///< AVX512-BF16: two elements of a column side by side
+  quarters  ///< AVX2: 32 bytes for four elements, as unpacking them by halves of a register needs it; bytes as in lanes
+};
+
 /// C [m, n] = A B or C + A B, where A is [m, k] and B is [k, n]. Leading dimensions (_ld) are in elements.
 struct GemmCall {
   int64_t m, n, k;
@@ -72,7 +79,8 @@ struct GemmKernel {
   void (*run)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
   int64_t panel_columns;
   // How codes lie in panels, and which scales PanelCode::values need (packed_blocks.cpp).
-  bool codes_in_pairs, rounds_half_up;
+  CodeOrder code_order;
+  bool rounds_half_up;
   /// Writes the packed columns that lie in panels [begin, end). The panel with the last column of B also gets zeros.
   void (*pack)(const PanelPack& pack, int64_t begin, int64_t end, void* scratch);
   /// run() for a B in panel order and an A that is not transposed: the same bits. Here the team has one number `taken`:

@@ -70,7 +70,8 @@ struct GemmBfloat16 : Gemm512 {
       _mm256_mask_storeu_epi16(to, first(lanes), rounded);
   }
 
-  static constexpr bool kCodesInPairs = true, kRoundsHalfUp = false;
+  static constexpr CodeOrder kCodeOrder = CodeOrder::pairs;
+  static constexpr bool kRoundsHalfUp = false;
   template <class M, int Vectors, class Write>
   __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
                                                        int64_t last, const char* ahead, const Write& write) {

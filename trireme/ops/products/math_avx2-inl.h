@@ -125,48 +125,110 @@ struct Gemm256 {
 
   static Vec round_value(Vec v) { return v; }
 
-  static constexpr bool kCodesInPairs = false, kRoundsHalfUp = false;
-  /// As with AVX-512 (floats_avx512-inl.h). Registers have 8 lanes, so two of them hold the 16 values.
-  template <class M, int Vectors, class Write>
-  __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
-                                                       int64_t last, const char* ahead, const Write& write) {
-    const __m256 lower = _mm256_loadu_ps(code), upper = _mm256_loadu_ps(code + 8);
-    const auto value = [&](__m256i nibbles, __m256i bit_3) __attribute__((always_inline)) {
-      return _mm256_blendv_ps(_mm256_permutevar8x32_ps(lower, nibbles), _mm256_permutevar8x32_ps(upper, nibbles),
-                              _mm256_castsi256_ps(bit_3));
-    };
-    Floats scale[Vectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) scale[v] = load_units(scales + v * kLanes);
-    for (int64_t u = first; u < last; u += 8) {
-      const auto* codes = reinterpret_cast<const char*>(scales + M::kPanel + u / 8 * M::kPanel);
-      fetch(ahead, u / 8 * M::kPanel * 4, M::kPanel * 4);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i)
-#pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) {
-          // A load that begins i bytes later moves byte i down.
-          const auto* at = reinterpret_cast<const __m256i*>(codes + v * 64 + i);
-          const __m256i low = _mm256_loadu_si256(at), high = _mm256_loadu_si256(at + 1);
-          const Floats earlier = {value(_mm256_srli_epi32(low, 4), _mm256_slli_epi32(low, 24)),
-                                  value(_mm256_srli_epi32(high, 4), _mm256_slli_epi32(high, 24))};
-          const Floats later = {value(low, _mm256_slli_epi32(low, 28)), value(high, _mm256_slli_epi32(high, 28))};
-          write(u + 2 * i, v, M::round_value(multiply(earlier, scale[v])));
-          write(u + 2 * i + 1, v, M::round_value(multiply(later, scale[v])));
-        }
+  static constexpr CodeOrder kCodeOrder = CodeOrder::quarters;
+  static constexpr bool kRoundsHalfUp = false;
+  /// A panel has one vector of columns, and a sum cannot take the next product in the cycles of a multiply-add. So one
+  /// row meets two panels at once.
+  static constexpr int kPanelsAtOnce = 2;
+
+  /// Byte b of each of the 16 values that nibbles stand for, in both halves of a register.
+  struct Lookup {
+    __m256i bytes[4];
+  };
+  template <PanelCode kCode>
+  static Lookup lookup(const float* code) {
+    alignas(64) static constexpr float kNumbers[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    const auto* from = reinterpret_cast<const __m128i*>(kCode == PanelCode::values ? code : kNumbers);
+    const __m128i by_byte = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m128i x[4], y[4];
+    for (int i = 0; i < 4; ++i) x[i] = _mm_shuffle_epi8(_mm_loadu_si128(from + i), by_byte);
+    for (int i = 0; i < 2; ++i) {
+      y[2 * i] = _mm_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+      y[2 * i + 1] = _mm_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+    }
+    Lookup to;
+    for (int b = 0; b < 4; ++b)
+      to.bytes[b] = _mm256_broadcastsi128_si256(b % 2 == 0 ? _mm_unpacklo_epi64(y[b / 2], y[2 + b / 2])
+                                                           : _mm_unpackhi_epi64(y[b / 2], y[2 + b / 2]));
+    return to;
+  }
+
+  /// Calls write(i, values) for the 16 columns of each of four elements, whose nibbles are the 32 bytes at `codes`.
+  /// Whole numbers of 4 bits have no bits in their lower two bytes.
+  template <PanelCode kCode, class Write>
+  __attribute__((always_inline)) static void each_nibble(const Lookup& lookup, const char* codes, const Write& write) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)), low = _mm256_set1_epi8(15);
+    const __m256i nibbles[2] = {_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16(both, 4), low)};
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const auto byte = [&](int b) __attribute__((always_inline)) {
+        return _mm256_shuffle_epi8(lookup.bytes[b], nibbles[i]);
+      };
+      const __m256i byte_2 = byte(2), byte_3 = byte(3);
+      __m256i lower[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+      if constexpr (kCode == PanelCode::values) {
+        const __m256i byte_0 = byte(0), byte_1 = byte(1);
+        lower[0] = _mm256_unpacklo_epi8(byte_0, byte_1), lower[1] = _mm256_unpackhi_epi8(byte_0, byte_1);
+      }
+      const __m256i upper[2] = {_mm256_unpacklo_epi8(byte_2, byte_3), _mm256_unpackhi_epi8(byte_2, byte_3)};
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j)
+        write(2 * i + j, Floats{_mm256_castsi256_ps(_mm256_unpacklo_epi16(lower[j], upper[j])),
+                                _mm256_castsi256_ps(_mm256_unpackhi_epi16(lower[j], upper[j]))});
     }
   }
 
-  // Whole numbers (panels-inl.h) with their scales.
+  /// Calls write(k, v, units) for elements [first, last) of k, multiples of 8, of the blocks of `Vectors` panels, of
+  /// which each begins `next` bytes after the one before.
+  template <class M, int Vectors, PanelCode kCode, class Write>
+  __attribute__((always_inline)) static void each_element(const Lookup& lookup, const char* block, int64_t next,
+                                                          int64_t first, int64_t last, const char* ahead,
+                                                          const Write& write) {
+    constexpr PanelBlocks kBlocks = blocks_of(kCode);
+    typename M::Scale scale[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) {
+      if constexpr (kCode == PanelCode::values)
+        scale[v] = load_units(reinterpret_cast<const float*>(block + v * next));
+      else
+        scale[v] = M::load_scale(block + v * next);
+    }
+    const char* codes = block + kLanes * kBlocks.scale_bytes;
+    for (int64_t k = first; k < last; k += 8) {
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v)
+        fetch(ahead == nullptr ? nullptr : ahead + v * next, k * kLanes * kBlocks.bits / 8, kLanes * kBlocks.bits);
+#pragma GCC unroll 4
+      for (int i = 0; i < 8; i += 16 / kBlocks.bits)  // whose codes have 32 bytes
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) {
+          const char* at = codes + v * next + (k + i) * kLanes * kBlocks.bits / 8;
+          if constexpr (kCode == PanelCode::bytes) {
+            write(k + i, v, M::number(numbers(at), scale[v]));
+            write(k + i + 1, v, M::number(numbers(at + kLanes), scale[v]));
+          } else {
+            each_nibble<kCode>(lookup, at, [&](int j, Floats x) __attribute__((always_inline)) {
+              if constexpr (kCode == PanelCode::values)
+                write(k + i + j, v, M::round_value(multiply(x, scale[v])));
+              else
+                write(k + i + j, v, M::number(x, scale[v]));
+            });
+          }
+        }
+    }
+  }
+  /// 16 bytes as whole numbers.
+  static Floats numbers(const char* bytes) {
+    const auto eight = [](const char* from) {
+      return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+    };
+    return {eight(bytes), eight(bytes + 8)};
+  }
   static Scale load_scale(const char* halves) {
     const auto* at = reinterpret_cast<const __m128i*>(halves);
     return {_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
   }
-  static Vec number(__m128i bytes, Scale scale) {
-    return multiply({_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-                     _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))},
-                    scale);
-  }
+  static Vec number(Floats x, Scale scale) { return multiply(x, scale); }
 };
 
 /// The two registers' parts of a vector, one after the other.
@@ -218,10 +280,14 @@ struct Bfloat16s256 : Gemm256 {
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   }
-  static Vec number(__m128i bytes, Scale scale) {
-    return each_half(Gemm256::number(bytes, scale), [](__m256 x) {
-      const __m256i keep = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-      return _mm256_castsi256_ps(_mm256_and_si256(rounded(_mm256_castps_si256(x)), keep));
+  /// A whole number times a scale x 2^16 is exact: it has at most 18 bits. Beside it, the sum with the product itself
+  /// has room for 8 bits of the product, and is rounded to nearest even.
+  static Scale load_scale(const char* halves) {
+    return multiply(Gemm256::load_scale(halves), {_mm256_set1_ps(0x1p16f), _mm256_set1_ps(0x1p16f)});
+  }
+  static Vec number(Floats x, Scale scale) {
+    return each_half(multiply(x, scale), [](__m256 large) {
+      return _mm256_sub_ps(_mm256_fmadd_ps(large, _mm256_set1_ps(0x1p-16f), large), large);
     });
   }
   /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
@@ -255,7 +321,7 @@ struct Halves256 : Gemm256 {
     return _mm256_set_m128i(_mm256_cvtps_ph(v.high, kHow), _mm256_cvtps_ph(v.low, kHow));
   }
   static Vec round_value(Vec v) { return widen(round(v)); }
-  static Vec number(__m128i bytes, Scale scale) { return round_value(Gemm256::number(bytes, scale)); }
+  static Vec number(Floats x, Scale scale) { return round_value(multiply(x, scale)); }
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) { store_first_narrow(to, round(v), lanes); }
 };
 

@@ -5,11 +5,21 @@
 
 #include <cstdint>
 
+#include "trireme/ops/products/kernels.h"
+
 namespace trireme::ops {
 namespace {
 
 struct Gemm512 {
   using Vec = __m512;
+
+  // What panels in blocks look their codes up in, and how many of them one row meets at once.
+  using Lookup = const float*;
+  template <PanelCode>
+  static Lookup lookup(const float* code) {
+    return code;
+  }
+  static constexpr int kPanelsAtOnce = 1;
 
   static __mmask16 first(int64_t lanes) {
     return static_cast<__mmask16>(lanes >= 16 ? 0xffffu : lanes <= 0 ? 0u : (1u << lanes) - 1u);

@@ -118,6 +118,17 @@ float scale_without_halves(const float* code, float scale) {
   return scale;
 }
 
+/// Elements [first, first + depth) of a row in column `column` of CodeOrder::quarters, whose codes begin at `to`:
+/// elements 0 and 2 of four are in one byte, 1 and 3 in another.
+void pack_quarters(uint8_t* to, const Row& row, int64_t column, int64_t columns, int64_t first, int64_t depth) {
+  const int64_t lane = column % 16;
+  to += 2 * (column - lane) + lane / 4 % 2 * 16 + lane / 8 * 4 + lane % 4;
+  for (int64_t k = first; k < first + depth; k += 4, to += 2 * columns) {
+    to[0] = static_cast<uint8_t>(row.code(k) | row.code(k + 2) << 4);
+    to[8] = static_cast<uint8_t>(row.code(k + 1) | row.code(k + 3) << 4);
+  }
+}
+
 /// Writes a row into column `column` of a panel; the kernel's each_code() says where its nibbles lie.
 void pack_values(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t column, int64_t k) {
   constexpr uint32_t kLow = 0x0f0f0f0f;
@@ -127,10 +138,14 @@ void pack_values(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64
     const float scale = row.scale(block);
     reinterpret_cast<float*>(panel)[column] =
         kernel.rounds_half_up && scale != 0 ? scale_without_halves(row.w->code, scale) : scale;
+    if (kernel.code_order == CodeOrder::quarters) {
+      pack_quarters(panel + columns * 4, row, column, columns, block * kBlocks.depth, kBlocks.depth);
+      continue;
+    }
     auto* to = reinterpret_cast<uint32_t*>(panel + columns * 4) + column - lane;
     for (int64_t i = 0; i < kBlocks.depth; i += 8, to += columns) {
       const uint32_t all = row.eight(block * kBlocks.depth + i);
-      if (!kernel.codes_in_pairs) {
+      if (kernel.code_order == CodeOrder::lanes) {
         to[lane] = all;
         continue;
       }
@@ -150,9 +165,13 @@ void pack_numbers(const GemmKernel& kernel, uint8_t* panel, const Row& row, int6
   for (int64_t first = 0; first < k; first += blocks.depth, panel += blocks.bytes(columns)) {
     const uint16_t scale = row.half_scale(first / blocks.depth);
     std::memcpy(panel + 2 * column, &scale, 2);
+    if (kernel.code_order == CodeOrder::quarters && blocks.bits == 4) {
+      pack_quarters(panel + 2 * columns, row, column, columns, first, blocks.depth);
+      continue;
+    }
     for (int64_t i = 0; i < blocks.depth; ++i) {
       // Two elements of 16 columns lie together: which of these 32 is it?
-      const int64_t place = kernel.codes_in_pairs ? 2 * lane + i % 2 : i % 2 * 16 + lane;
+      const int64_t place = kernel.code_order == CodeOrder::pairs ? 2 * lane + i % 2 : i % 2 * 16 + lane;
       uint8_t* both = panel + 2 * columns + (i / 2 * columns + column - lane) * blocks.bits / 4;
       const uint8_t number = row.code(first + i);
       if (blocks.bits == 8) {

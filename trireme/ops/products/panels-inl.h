@@ -26,7 +26,7 @@ template <class M>
 constexpr bool kHasNarrowPanels = M::kElementBytes == 2 && M::kPair == 1;
 
 /// Calls write(u, v, units) for vector v of the units with elements [first, last) of a block of whole numbers,
-/// multiples of 8. Two elements of 16 columns are 32 numbers, in 32 or 16 bytes: those of the earlier one first, or
+/// multiples of 8, with AVX-512. Two elements of 16 columns are 32 numbers, in 32 or 16 bytes: those of the earlier one first, or
 /// (kPair 2) both of each column together. In 4 bits the second half of the 32 are the upper nibbles.
 template <class M, int Vectors, PanelCode kCode, class Write>
 __attribute__((always_inline)) inline void each_number(const char* block, int64_t first, int64_t last,
@@ -62,12 +62,16 @@ __attribute__((always_inline)) inline void each_number(const char* block, int64_
   }
 }
 
-/// The same of a block with any codes.
+/// The same of a block with any codes. If the vectors are those of several panels, the next panel begins `next` bytes
+/// later.
 template <class M, int Vectors, PanelCode kCode, class Write>
-__attribute__((always_inline)) inline void each_of_block(const float* code, const char* block, int64_t first,
-                                                         int64_t last, const char* ahead, const Write& write) {
-  if constexpr (kCode == PanelCode::values)
-    M::template each_code<M, Vectors>(code, reinterpret_cast<const float*>(block), first, last, ahead, write);
+__attribute__((always_inline)) inline void each_of_block(const typename M::Lookup& lookup, const char* block,
+                                                         int64_t next, int64_t first, int64_t last, const char* ahead,
+                                                         const Write& write) {
+  if constexpr (M::kCodeOrder == CodeOrder::quarters)
+    M::template each_element<M, Vectors, kCode>(lookup, block, next, first, last, ahead, write);
+  else if constexpr (kCode == PanelCode::values)
+    M::template each_code<M, Vectors>(lookup, reinterpret_cast<const float*>(block), first, last, ahead, write);
   else
     each_number<M, Vectors, kCode>(block, first, last, ahead, write);
 }
@@ -84,10 +88,14 @@ struct CodePanels : M {
   template <int Vectors, class Write>
   __attribute__((always_inline)) static void each_unit(const char* panel, const Tile& tile, int64_t depth,
                                                        const Write& write) {
+    constexpr int64_t kPanels = larger(1, Vectors * kLanes / M::kPanel);
+    const auto lookup = M::template lookup<kCode>(tile.code);
     const int64_t end = tile.skipped + depth * M::kPair;
     for (int64_t k = 0; k < end; k += kBlocks.depth, panel += kBlocks.bytes(M::kPanel)) {
       const int64_t first = larger(0, tile.skipped - k), from = (k - tile.skipped) / M::kPair;
-      each_of_block<M, Vectors, kCode>(tile.code, panel, first, smaller(kBlocks.depth, end - k), panel + kDistance,
+      // Behind the end of a panel comes the next that is not read yet.
+      const char* ahead = panel + kDistance + (panel + kDistance < tile.panel_end ? 0 : (kPanels - 1) * tile.panel_bytes);
+      each_of_block<M, Vectors, kCode>(lookup, panel, tile.panel_bytes, first, smaller(kBlocks.depth, end - k), ahead,
                                        [&](int64_t u, int v, typename M::UnitVec units)
                                            __attribute__((always_inline)) { write(from + u, v, units); });
     }
@@ -130,6 +138,7 @@ struct PanelGemm {
   const bool in_blocks;
   int64_t block_units, block_bytes;  ///< of a panel in blocks
   int64_t panels, taken, rows;  ///< a thread takes `taken` panels for `rows` rows
+  int64_t at_once = 1;  ///< panels that a row is multiplied with at once
   int64_t block;  ///< panels whose pieces follow each other
   int64_t pieces;  ///< of k
   int64_t deepest;  ///< units of a piece, at most
@@ -155,7 +164,8 @@ struct PanelGemm {
       kept_units = 0;
     // Otherwise an A of several strips is packed for each block again.
     const bool packs_again = M::kPacksA && kept_units == 0 && !few_rows();
-    block = packs_again ? smaller(taken, kTakenUnits / M::kDepthPacked / M::kPanel) : 1;
+    if (call.m == 1 && in_blocks && gemm.units * M::kPair % (8 * pieces) == 0) at_once = M::kPanelsAtOnce;
+    block = packs_again ? smaller(taken, kTakenUnits / M::kDepthPacked / M::kPanel) : at_once;
   }
   int64_t wide_units() const { return (deepest + 2 * kBlockUnits) * M::kPanel; }  // of a panel that is widened
 
@@ -202,13 +212,13 @@ struct PanelGemm {
         const int64_t g1 = smaller(m1, g0 + group);
         const RowsOfA a =
             kept_units > 0 ? RowsOfA{kept_at(piece), !few_rows()} : pack_rows(gemm.packed_a, u0, depth, g0, g1);
-        for (int64_t panel = begin; panel < end; ++panel) {
+        for (int64_t panel = begin; panel < end; panel += at_once) {
           Ahead ahead = g0 == m0 ? ahead_of(panel, begin, end, piece, next) : Ahead(nullptr, 0);
           const auto tile = [&](int64_t row) {
             return gemm.tile_at(row, m0, panel * M::kPanel, (panel - begin) * M::kPanel, columns, piece == 0,
                                 piece + 1 == pieces);
           };
-          multiply_piece(panel, panel - begin, u0, depth, g0, g1, a, g0 > m0, tile, ahead);
+          multiply_piece(panel, panel - begin, u0, depth, g0, g1, a, g0 > m0, tile, ahead, columns);
         }
       }
     }
@@ -258,16 +268,17 @@ struct PanelGemm {
     return {gemm.a_at(row, u0 * M::kPair), call.a_ld * M::kElementBytes};
   }
 
-  /// `widened`: an earlier group of rows has widened these units. `place`: of the panel in its block.
+  /// `widened`: an earlier group of rows has widened these units. `place`: of the panel in its block, which has
+  /// `columns`.
   template <class Tiles>
   void multiply_piece(int64_t panel, int64_t place, int64_t u0, int64_t depth, int64_t g0, int64_t g1, const RowsOfA& a,
-                      bool widened, const Tiles& tiles, Ahead& ahead) const {
+                      bool widened, const Tiles& tiles, Ahead& ahead, int64_t columns) const {
     typename M::Unit* wide = gemm.packed_b + place * (depth + 2 * kBlockUnits) * M::kPanel;
     const auto* from = reinterpret_cast<const Element*>(panel_at(panel, u0));
     if (in_blocks) {
       const int64_t before = u0 % block_units;
       if (widens_in_registers(before, depth))
-        return with_code([&](auto code) { multiply_codes<code()>(panel, u0, depth, g0, g1, a, tiles); });
+        return with_code([&](auto code) { multiply_codes<code()>(panel, columns, u0, depth, g0, g1, a, tiles); });
       if (!widened) with_code([&](auto code) { widen_codes<code()>(wide, panel, u0 - before, u0 + depth); });
       return multiply_strips<M>(panel, wide + before * M::kPanel, u0, depth, g0, g1, a, tiles, ahead);
     }
@@ -296,22 +307,29 @@ struct PanelGemm {
   }
 
   template <PanelCode kCode, class Tiles>
-  void multiply_codes(int64_t panel, int64_t u0, int64_t depth, int64_t g0, int64_t g1, const RowsOfA& rows_of_a,
-                      const Tiles& tiles) const {
+  void multiply_codes(int64_t panel, int64_t columns, int64_t u0, int64_t depth, int64_t g0, int64_t g1,
+                      const RowsOfA& rows_of_a, const Tiles& tiles) const {
     Tile tile = tiles(g0);
     tile.code = call.code, tile.skipped = u0 % block_units * M::kPair;
+    tile.panel_bytes = gemm.units / block_units * block_bytes, tile.panel_end = panel_at(panel + 1, 0);
     const auto [a, a_row] = plain_rows(rows_of_a, g0, u0, depth);
-    multiply_strip<CodePanels<M, kCode>, false, 0, kMostCodeRows>(g1 - g0, depth, a, a_row, panel_at(panel, u0), tile,
-                                                                  smaller(M::kPanel, call.n - panel * M::kPanel));
+    const char* from = panel_at(panel, u0);
+    using Panels = CodePanels<M, kCode>;
+    if (at_once == 1)
+      multiply_strip<Panels, false, 0, kMostCodeRows>(g1 - g0, depth, a, a_row, from, tile,
+                                                      smaller(M::kPanel, call.n - panel * M::kPanel));
+    else
+      multiply_strip<Panels, false, 0, 1, M::kPanelsAtOnce * M::kPanel / kLanes>(1, depth, a, a_row, from, tile, columns);
   }
 
   /// Widens the blocks with units [first, last) of a panel.
   template <PanelCode kCode>
   void widen_codes(typename M::Unit* to, int64_t panel, int64_t first, int64_t last) const {
     const char* from = panel_at(panel, first);
+    const auto lookup = M::template lookup<kCode>(call.code);
     for (int64_t u = first; u < last; u += block_units, to += block_units * M::kPanel, from += block_bytes)
       each_of_block<M, M::kPanel / kLanes, kCode>(
-          call.code, from, 0, blocks_of(kCode).depth, few_rows() ? from + kDistance : nullptr,
+          lookup, from, 0, 0, blocks_of(kCode).depth, few_rows() ? from + kDistance : nullptr,
           [&](int64_t unit, int v, typename M::UnitVec units)
               __attribute__((always_inline)) { M::store_units(to + unit * M::kPanel + v * kLanes, units); });
   }
@@ -399,7 +417,7 @@ void pack_panels(const PanelPack& pack, int64_t begin, int64_t end, void* scratc
 /// A kernel of an instruction set M.
 template <class M>
 constexpr GemmKernel gemm_kernel(const char* name) {
-  return {name, M::kPair, run_gemm<M>, M::kPanel, M::kCodesInPairs, M::kRoundsHalfUp, pack_panels<M>, run_panels<M>};
+  return {name, M::kPair, run_gemm<M>, M::kPanel, M::kCodeOrder, M::kRoundsHalfUp, pack_panels<M>, run_panels<M>};
 }
 
 }  // namespace
