@@ -48,7 +48,7 @@ void check_blocks(const at::Tensor& c, const at::Tensor& a, const BlockMatrix& b
 std::optional<GemmCall> gemm_call(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a,
                                   const BlockMatrix& b, bool transposed) {
   if (a.size(1) % kernel.k_multiple != 0 || a.size(1) == 0 || c.numel() == 0 || !is_matrix(a)) return std::nullopt;
-  const bool a_transposed = is_transposed(a);
+  const bool a_transposed = is_transposed(a), to_float = b.numbers && kernel.k_multiple == 1;
   return GemmCall{.m = c.size(0),
                   .n = c.size(1),
                   .k = a.size(1),
@@ -63,7 +63,8 @@ std::optional<GemmCall> gemm_call(const GemmKernel& kernel, const at::Tensor& c,
                   .accumulate = false,
                   .c_is_float = c.scalar_type() == at::kFloat,
                   .blocks = &b,
-                  .widen = widening(b, a.scalar_type())};
+                  .widen = widening(b, to_float ? at::kFloat : a.scalar_type()),
+                  .widened_to_float = to_float};
 }
 
 void multiply_in_pieces(const at::Tensor& c, const at::Tensor& a, const BlockMatrix& b, bool transposed) {

@@ -9,6 +9,7 @@ namespace trireme::ops {
 namespace {
 
 struct GemmFloat : Gemm512 {
+  using Wide = GemmFloat;
   using Unit = float;
   using UnitVec = __m512;
   static constexpr int64_t kPair = 1, kElementBytes = 4;
@@ -108,14 +109,6 @@ struct GemmWidened : GemmFloat {
     const __m512i up = _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
     return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  /// As with AVX2 (math_avx2-inl.h).
-  static Scale load_scale(const char* halves) {
-    return _mm512_mul_ps(GemmFloat::load_scale(halves), _mm512_set1_ps(0x1p16f));
-  }
-  static Vec number(__m128i bytes, Scale scale) {
-    const Vec large = GemmFloat::number(bytes, scale);
-    return _mm512_sub_ps(_mm512_fmadd_ps(large, _mm512_set1_ps(0x1p-16f), large), large);
-  }
   /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
     const __m512i bits = _mm512_castps_si512(v),
@@ -153,7 +146,6 @@ struct Halves : Base {
   /// Rounds to nearest even.
   static __m256i round(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static __m512 round_value(__m512 v) { return _mm512_cvtph_ps(round(v)); }
-  static __m512 number(__m128i bytes, __m512 scale) { return round_value(Base::number(bytes, scale)); }
   static void store_narrow(uint16_t* to, __m512 v, int64_t lanes) {
     const __m256i narrow = round(v);
     if (lanes >= kLanes)

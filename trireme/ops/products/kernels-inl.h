@@ -15,6 +15,7 @@
 //   kPacksA          A is packed even if its rows could be read in place
 //   kLoadsAhead      a panel's unit is loaded while the one before it is multiplied
 //   kFromMemory      the first of every so many rows is broadcast by the multiply-adds themselves; 0: none
+//   Wide             the M of float32 with the same units, or the same M
 //   kStartsFromSums  a further piece of k begins with the sums so far; otherwise they are added at its end
 #pragma once
 
@@ -201,7 +202,13 @@ struct Gemm {
 
   /// The same of B in blocks. A piece of a panel, widened, fits into the level-1 cache.
   void pack_blocks(Unit* to, int64_t k0, int64_t depth, int64_t column, int64_t columns) const {
+    call.widened_to_float ? pack_blocks_from<typename M::Wide>(to, k0, depth, column, columns)
+                          : pack_blocks_from<M>(to, k0, depth, column, columns);
+  }
+  template <class From>
+  void pack_blocks_from(Unit* to, int64_t k0, int64_t depth, int64_t column, int64_t columns) const {
     constexpr int64_t kPiece = 128, kRow = kPiece + 16;  // elements of k
+    constexpr int64_t kElement = From::kElementBytes;
     alignas(64) char wide[kRow * M::kPanel * kElement];
     for (int64_t j = 0; j < columns; j += M::kPanel, to += depth * M::kPanel) {
       const int64_t width = smaller(M::kPanel, columns - j);
@@ -211,38 +218,42 @@ struct Gemm {
         if (call.b_transposed) {
           const int64_t odd = k % 2;  // whole bytes are widened
           call.widen(*call.blocks, column + j, width, k - odd, round_up(odd + now * M::kPair, 2), wide, kRow);
-          pack_panel(panel, wide + odd * kElement, kRow * kElement, now, width);
+          pack_panel<From>(panel, wide + odd * kElement, kRow * kElement, now, width);
         } else {
           call.widen(*call.blocks, k, now * M::kPair, column + j, width, wide, M::kPanel);
-          pack_panel(panel, wide, M::kPanel * kElement, now, width);
+          pack_panel<From>(panel, wide, M::kPanel * kElement, now, width);
         }
       }
     }
   }
 
-  /// [depth][kPanel] of `width` columns that begin at `from`.
+  /// [depth][kPanel] of `width` columns that begin at `from`, with elements as those of From.
+  template <class From = M>
   void pack_panel(Unit* to, const char* from, int64_t row_bytes, int64_t depth, int64_t width) const {
-    if (call.b_transposed) return pack_transposed(to, from, row_bytes, depth, width);
+    if (call.b_transposed) return pack_transposed<From>(to, from, row_bytes, depth, width);
     for (int64_t u = 0; u < depth; ++u)
       for (int64_t v = 0; v < M::kPanel; v += kLanes)
-        M::pack_vector(to + u * M::kPanel + v, from + u * M::kPair * row_bytes + v * kElement, row_bytes, width - v);
+        From::pack_vector(to + u * M::kPanel + v, from + u * M::kPair * row_bytes + v * From::kElementBytes, row_bytes,
+                          width - v);
   }
 
+  template <class From>
   void pack_transposed(Unit* to, const char* from, int64_t row_bytes, int64_t depth, int64_t width) const {
     for (int64_t v = 0; v < M::kPanel; v += kLanes, from += kLanes * row_bytes)
-      transpose(to + v, M::kPanel, from, row_bytes, larger(0, smaller(kLanes, width - v)), depth, kLanes);
+      transpose<From>(to + v, M::kPanel, from, row_bytes, larger(0, smaller(kLanes, width - v)), depth, kLanes);
   }
 
   /// to [depth, rows] with stride to_ld = the transpose of rows of units. The processor cannot prefetch so many rows,
   /// so kernels that pack all of A prefetch 64 units ahead; `next` more rows follow these.
+  template <class From>
   static void transpose(Unit* to, int64_t to_ld, const char* from, int64_t row_bytes, int64_t rows, int64_t depth,
                         int64_t next) {
-    constexpr int64_t kAhead = 64;
+    constexpr int64_t kAhead = 64, kUnit = From::kPair * From::kElementBytes;
     for (int64_t u = 0; u < depth; u += kLanes) {
       const int64_t later = u + kAhead;
       const char* ahead = later < depth ? from + later * kUnit : from + next * row_bytes + (later - depth) * kUnit;
-      M::template transpose<M>(to + u * to_ld, to_ld, from + u * kUnit, row_bytes, rows, smaller(kLanes, depth - u),
-                               M::kPacksA ? ahead : nullptr);
+      From::template transpose<From>(to + u * to_ld, to_ld, from + u * kUnit, row_bytes, rows,
+                                     smaller(kLanes, depth - u), M::kPacksA ? ahead : nullptr);
     }
   }
 
@@ -255,7 +266,7 @@ struct Gemm {
     if (call.a_transposed) return pack_transposed_a(k0, depth, row, rows);
     if constexpr (M::kPacksA)
       for (int64_t r = 0; r < rows; r += M::kStrip)
-        transpose(packed_a + r / M::kStrip * strip_units(depth), M::kStrip, a_at(row + r, k0), call.a_ld * kElement,
+        transpose<M>(packed_a + r / M::kStrip * strip_units(depth), M::kStrip, a_at(row + r, k0), call.a_ld * kElement,
                   smaller(M::kStrip, rows - r), depth, M::kStrip);
   }
 

@@ -46,9 +46,10 @@ struct GemmCall {
   int64_t c_ld;
   bool accumulate;  ///< add to what C holds; only where C is float32
   bool c_is_float;  ///< C is float32 whatever A and B are; otherwise of their dtype
-  // B in blocks, instead of `b`: widened to the dtype of A piece by piece, where it is packed.
+  // B in blocks, instead of `b`: widened piece by piece, where it is packed.
   const BlockMatrix* blocks = nullptr;  ///< [k, n], or [n, k] if b_transposed
   WidenRows widen = nullptr;
+  bool widened_to_float = false;  ///< whatever A is
   const void* panels = nullptr;  ///< B in the kernel's panel order (panels-inl.h), instead of `b`, for run_panels
   PanelCode panel_code = PanelCode::none;  ///< how the panels keep their elements
   const float* code = nullptr;  ///< [16], of PanelCode::values: what nibbles stand for

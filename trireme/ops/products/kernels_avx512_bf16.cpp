@@ -45,6 +45,7 @@ __attribute__((always_inline)) inline void each_pair(const float* code, const fl
 }
 
 struct GemmBfloat16 : Gemm512 {
+  using Wide = GemmBfloat16;
   using Unit = uint32_t;  // the earlier element in the low half
   using UnitVec = __m512i;
   static constexpr int64_t kPair = 2, kElementBytes = 2;

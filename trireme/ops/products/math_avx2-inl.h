@@ -14,10 +14,10 @@ struct Floats {
 };
 
 struct Gemm256 {
+  using Wide = Gemm256;
   using Unit = float;
   using Vec = Floats;
   using UnitVec = Floats;
-  using Scale = Floats;
   static constexpr int64_t kPair = 1, kElementBytes = 4;
   // 12 of 16 registers are sums. The block of B stays in a level-2 cache of 512 KiB.
   static constexpr int kStrip = 6, kPanel = 16, kFromMemory = 0;
@@ -137,86 +137,79 @@ struct Gemm256 {
   };
   template <PanelCode kCode>
   static Lookup lookup(const float* code) {
-    alignas(64) static constexpr float kNumbers[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    const auto* from = reinterpret_cast<const __m128i*>(kCode == PanelCode::values ? code : kNumbers);
-    const __m128i by_byte = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    __m128i x[4], y[4];
-    for (int i = 0; i < 4; ++i) x[i] = _mm_shuffle_epi8(_mm_loadu_si128(from + i), by_byte);
-    for (int i = 0; i < 2; ++i) {
-      y[2 * i] = _mm_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
-      y[2 * i + 1] = _mm_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+    Lookup to{};
+    if constexpr (kCode == PanelCode::values) {
+      const __m128i by_byte = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+      __m128i x[4], y[4];
+      for (int i = 0; i < 4; ++i)
+        x[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(code) + i), by_byte);
+      for (int i = 0; i < 2; ++i) {
+        y[i] = _mm_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+        y[2 + i] = _mm_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+      }
+      for (int i = 0; i < 2; ++i) {
+        to.bytes[2 * i] = _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(y[2 * i], y[2 * i + 1]));
+        to.bytes[2 * i + 1] = _mm256_broadcastsi128_si256(_mm_unpackhi_epi64(y[2 * i], y[2 * i + 1]));
+      }
     }
-    Lookup to;
-    for (int b = 0; b < 4; ++b)
-      to.bytes[b] = _mm256_broadcastsi128_si256(b % 2 == 0 ? _mm_unpacklo_epi64(y[b / 2], y[2 + b / 2])
-                                                           : _mm_unpackhi_epi64(y[b / 2], y[2 + b / 2]));
     return to;
   }
 
-  /// Calls write(i, values) for the 16 columns of each of four elements, whose nibbles are the 32 bytes at `codes`.
-  /// Whole numbers of 4 bits have no bits in their lower two bytes.
-  template <PanelCode kCode, class Write>
-  __attribute__((always_inline)) static void each_nibble(const Lookup& lookup, const char* codes, const Write& write) {
-    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)), low = _mm256_set1_epi8(15);
-    const __m256i nibbles[2] = {_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16(both, 4), low)};
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {
-      const auto byte = [&](int b) __attribute__((always_inline)) {
-        return _mm256_shuffle_epi8(lookup.bytes[b], nibbles[i]);
-      };
-      const __m256i byte_2 = byte(2), byte_3 = byte(3);
-      __m256i lower[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-      if constexpr (kCode == PanelCode::values) {
-        const __m256i byte_0 = byte(0), byte_1 = byte(1);
-        lower[0] = _mm256_unpacklo_epi8(byte_0, byte_1), lower[1] = _mm256_unpackhi_epi8(byte_0, byte_1);
-      }
-      const __m256i upper[2] = {_mm256_unpacklo_epi8(byte_2, byte_3), _mm256_unpackhi_epi8(byte_2, byte_3)};
-#pragma GCC unroll 2
-      for (int j = 0; j < 2; ++j)
-        write(2 * i + j, Floats{_mm256_castsi256_ps(_mm256_unpacklo_epi16(lower[j], upper[j])),
-                                _mm256_castsi256_ps(_mm256_unpackhi_epi16(lower[j], upper[j]))});
-    }
-  }
-
   /// Calls write(k, v, units) for elements [first, last) of k, multiples of 8, of the blocks of `Vectors` panels, of
-  /// which each begins `next` bytes after the one before.
+  /// which each begins `next` bytes after the one before. 32 bytes are two elements of 16 columns in 8 bits, or four.
   template <class M, int Vectors, PanelCode kCode, class Write>
   __attribute__((always_inline)) static void each_element(const Lookup& lookup, const char* block, int64_t next,
                                                           int64_t first, int64_t last, const char* ahead,
                                                           const Write& write) {
     constexpr PanelBlocks kBlocks = blocks_of(kCode);
-    typename M::Scale scale[Vectors];
+    BlockScale scale[Vectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) {
-      if constexpr (kCode == PanelCode::values)
-        scale[v] = load_units(reinterpret_cast<const float*>(block + v * next));
-      else
-        scale[v] = M::load_scale(block + v * next);
-    }
+    for (int v = 0; v < Vectors; ++v) scale[v] = block_scale<kCode>(block + v * next);
     const char* codes = block + kLanes * kBlocks.scale_bytes;
     for (int64_t k = first; k < last; k += 8) {
 #pragma GCC unroll 2
       for (int v = 0; v < Vectors; ++v)
         fetch(ahead == nullptr ? nullptr : ahead + v * next, k * kLanes * kBlocks.bits / 8, kLanes * kBlocks.bits);
 #pragma GCC unroll 4
-      for (int i = 0; i < 8; i += 16 / kBlocks.bits)  // whose codes have 32 bytes
+      for (int i = 0; i < 8; i += 16 / kBlocks.bits)
 #pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) {
-          const char* at = codes + v * next + (k + i) * kLanes * kBlocks.bits / 8;
-          if constexpr (kCode == PanelCode::bytes) {
-            write(k + i, v, M::number(numbers(at), scale[v]));
-            write(k + i + 1, v, M::number(numbers(at + kLanes), scale[v]));
-          } else {
-            each_nibble<kCode>(lookup, at, [&](int j, Floats x) __attribute__((always_inline)) {
-              if constexpr (kCode == PanelCode::values)
-                write(k + i + j, v, M::round_value(multiply(x, scale[v])));
-              else
-                write(k + i + j, v, M::number(x, scale[v]));
-            });
-          }
-        }
+        for (int v = 0; v < Vectors; ++v)
+          each_of_32_bytes<M, kCode>(lookup, codes + v * next + (k + i) * kLanes * kBlocks.bits / 8, scale[v],
+                                     [&](int j, Vec x) __attribute__((always_inline)) { write(k + i + j, v, x); });
     }
   }
+
+  struct BlockScale {
+    Floats scale, offset;  ///< offset: of whole numbers in nibbles
+  };
+  template <PanelCode kCode>
+  static BlockScale block_scale(const char* block) {
+    if constexpr (kCode == PanelCode::values) return {load_units(reinterpret_cast<const float*>(block)), {}};
+    const auto* halves = reinterpret_cast<const __m128i*>(block);
+    const Floats scale = {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+    const __m256 times = _mm256_set1_ps(-24);
+    return {scale, multiply(scale, {times, times})};
+  }
+
+  template <class M, PanelCode kCode, class Write>
+  __attribute__((always_inline)) static void each_of_32_bytes(const Lookup& lookup, const char* codes,
+                                                              const BlockScale& scale, const Write& write) {
+    if constexpr (kCode == PanelCode::bytes) {
+      for (int i = 0; i < 2; ++i) write(i, multiply(numbers(codes + i * kLanes), scale.scale));
+    } else {
+      const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+      if constexpr (kCode == PanelCode::values)
+        each_value(lookup, all, [&](int i, Floats x) __attribute__((always_inline)) {
+          write(i, M::round_value(multiply(x, scale.scale)));
+        });
+      else
+        each_number(all, [&](int i, Floats x) __attribute__((always_inline)) {
+          write(i, Floats{_mm256_fmadd_ps(x.low, scale.scale.low, scale.offset.low),
+                          _mm256_fmadd_ps(x.high, scale.scale.high, scale.offset.high)});
+        });
+    }
+  }
+
   /// 16 bytes as whole numbers.
   static Floats numbers(const char* bytes) {
     const auto eight = [](const char* from) {
@@ -224,11 +217,41 @@ struct Gemm256 {
     };
     return {eight(bytes), eight(bytes + 8)};
   }
-  static Scale load_scale(const char* halves) {
-    const auto* at = reinterpret_cast<const __m128i*>(halves);
-    return {_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
+
+  /// Calls write(i, x) for the 16 nibbles of element i of four. Two bytes have those of a column. Put into the mantissa
+  /// of 16, they are numbers from 16 to 31.
+  template <class Write>
+  __attribute__((always_inline)) static void each_number(__m256i codes, const Write& write) {
+    const __m256i zero = _mm256_setzero_si256(), nibble = _mm256_set1_epi16(0x78), sixteen = _mm256_set1_epi16(0x4180);
+    const auto put = [&](int i, __m256i there) __attribute__((always_inline)) {
+      const __m256i upper = _mm256_or_si256(_mm256_and_si256(there, nibble), sixteen);
+      write(i, Floats{_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, upper)),
+                      _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, upper))});
+    };
+    put(0, _mm256_slli_epi16(codes, 3));
+    put(1, _mm256_srli_epi16(codes, 1));
+    put(2, _mm256_srli_epi16(codes, 5));
+    put(3, _mm256_srli_epi16(codes, 9));
   }
-  static Vec number(Floats x, Scale scale) { return multiply(x, scale); }
+
+  /// The same of values, which are looked up byte by byte.
+  template <class Write>
+  __attribute__((always_inline)) static void each_value(const Lookup& lookup, __m256i codes, const Write& write) {
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i nibbles[2] = {_mm256_and_si256(codes, low), _mm256_and_si256(_mm256_srli_epi16(codes, 4), low)};
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      __m256i byte[4];
+#pragma GCC unroll 4
+      for (int b = 0; b < 4; ++b) byte[b] = _mm256_shuffle_epi8(lookup.bytes[b], nibbles[i]);
+      const auto put = [&](int element, __m256i lower, __m256i upper) __attribute__((always_inline)) {
+        write(element, Floats{_mm256_castsi256_ps(_mm256_unpacklo_epi16(lower, upper)),
+                              _mm256_castsi256_ps(_mm256_unpackhi_epi16(lower, upper))});
+      };
+      put(2 * i, _mm256_unpacklo_epi8(byte[0], byte[1]), _mm256_unpacklo_epi8(byte[2], byte[3]));
+      put(2 * i + 1, _mm256_unpackhi_epi8(byte[0], byte[1]), _mm256_unpackhi_epi8(byte[2], byte[3]));
+    }
+  }
 };
 
 /// The two registers' parts of a vector, one after the other.
@@ -280,16 +303,6 @@ struct Bfloat16s256 : Gemm256 {
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   }
-  /// A whole number times a scale x 2^16 is exact: it has at most 18 bits. Beside it, the sum with the product itself
-  /// has room for 8 bits of the product, and is rounded to nearest even.
-  static Scale load_scale(const char* halves) {
-    return multiply(Gemm256::load_scale(halves), {_mm256_set1_ps(0x1p16f), _mm256_set1_ps(0x1p16f)});
-  }
-  static Vec number(Floats x, Scale scale) {
-    return each_half(multiply(x, scale), [](__m256 large) {
-      return _mm256_sub_ps(_mm256_fmadd_ps(large, _mm256_set1_ps(0x1p-16f), large), large);
-    });
-  }
   /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
     const auto half = [](__m256 x) {
@@ -321,7 +334,6 @@ struct Halves256 : Gemm256 {
     return _mm256_set_m128i(_mm256_cvtps_ph(v.high, kHow), _mm256_cvtps_ph(v.low, kHow));
   }
   static Vec round_value(Vec v) { return widen(round(v)); }
-  static Vec number(Floats x, Scale scale) { return round_value(multiply(x, scale)); }
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) { store_first_narrow(to, round(v), lanes); }
 };
 

@@ -31,7 +31,8 @@ void multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b
 /// it is packed. Where LibTorch multiplies, some of c's columns at a time: 4 MiB of b are widened.
 ///
 /// Shapes    b [K,N], transposed [N,K]; otherwise as multiply()
-/// Numerics  the bits of multiply() with a dense b of a's dtype, for our kernels
+/// Numerics  for our kernels the bits of multiply() with a dense b of a's dtype. Whole numbers times their scales are
+///           not rounded to it where a kernel multiplies as float32 (all but AVX512-BF16)
 /// Errors    as multiply(); Error for tensors on a GPU
 void multiply_blocks(const at::Tensor& c, const at::Tensor& a, const BlockMatrix& b, bool transposed);
 
