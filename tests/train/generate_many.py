@@ -104,12 +104,16 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     refuses(r, run, "variables that are no object", '{"prompt": "a", "chat_template_kwargs": 3}\n', "/broken.jsonl:1: chat_template_kwargs is no object")
     refuses(r, run, "a cache that the memory does not hold", '"a"\n', "are available", "--cache_tokens", 10**12)
     for what, words, said in (("a prompt beyond the model's positions", ["generate", run, "--prompt", "a" * 5000], "the model has 400 positions; shorten it"),
+                              ("it before ranks start", ["generate", run, "--prompt", "a" * 5000, "--devices", 2, "--mesh.tp", 2], "the model has 400 positions; shorten it"),
                               ("a cache that does not hold it", ["generate", run, "--prompt", "a" * 40, "--cache_tokens", 8], "generate.cache_tokens is 8, and the prompt has 40 tokens"),
                               ("a text to score beyond them", ["evaluate", run, "--score", "long.jsonl"], "cut it"),
                               ("a file of texts to score that is not there", ["evaluate", run, "--score", "nowhere.jsonl"], "evaluate.score: cannot open nowhere.jsonl")):
         (r.folder / "long.jsonl").write_text(json.dumps({"prompt": "a" * 5000, "completion": "b"}) + "\n")
         result = r.run([r.program, *map(str, words)])
         ring.check(result.code == 2 and said in result.err and len(result.err.strip().splitlines()) == 1, f"{words[0]} refuses {what}", str(result))
+    (r.folder / "said.txt").write_text("b" * 90 + "\n")
+    talk = r.run(["bash", "-c", f"{r.program} generate {run} --chat --chat_template alpaca --cache_tokens 64 --max_new_tokens 4 < said.txt"])
+    ring.check(talk.code == 0 and "there is room for 64: the model reads its last 32" in talk.err, "a conversation that has become too long is said to lose its beginning", str(talk))
     refuses(r, run, "codes of a model without a latent", '"a"\n', "Free Transformer", "--free.latent", 1)
     explained = r.run([r.program, "explain", "generate", str(run / "step-00000030"), "--generate.cache_tokens", "1000"])
     ring.check(explained.code == 0 and "cache of generation" in explained.out and "holds 1,024 tokens" in explained.out, "explain generate prints the cache",

@@ -51,7 +51,7 @@ int64_t Scheduler::add(Request request) {
   text->id = next_id_++;
   text->tokens.assign(request.tokens.begin(), request.tokens.begin() + length);
   if (length > limits_.context)
-    text->tokens.erase(text->tokens.begin(), text->tokens.end() - std::max<int64_t>(1, limits_.context / 2));
+    text->tokens.erase(text->tokens.begin(), text->tokens.end() - limits_.slid());
   text->common = request.judged_from ? std::clamp<int64_t>(*request.judged_from - 1, 0, length) : length;
   if (!limits_.whole_prompts && text->common > 0) {
     Prefix& prefix = prompts_[key_of(*text)];
@@ -187,7 +187,7 @@ void Scheduler::append(Text& text, int64_t token) {
   text.tokens.push_back(token);
   ++text.drawn;
   if (std::ssize(text.tokens) <= limits_.context) return;
-  text.tokens.erase(text.tokens.begin(), text.tokens.end() - std::max<int64_t>(1, limits_.context / 2));
+  text.tokens.erase(text.tokens.begin(), text.tokens.end() - limits_.slid());
   text.cached = 0;
   check_invariant(limits_.texts == 1, "only a text that has the cache alone slides");
   text.reserved += std::ssize(text.pages), reserved_ += std::ssize(text.pages);

@@ -9,6 +9,7 @@
 // begins the next one with other texts. So a run has no more than its share of the texts.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -28,6 +29,9 @@ struct Limits {
   int64_t context = 1;  ///< positions of the model
   bool whole_prompts = false;  ///< a prompt is read in one run, and shared with no other (Free Transformer)
   int64_t rounds = 1;  ///< runs that are under way at the same time: pipeline stages
+
+  /// The last tokens with which a text goes on that has become too long and slides.
+  int64_t slid() const { return std::max<int64_t>(1, context / 2); }
 };
 
 /// Tokens in the cache that other requests begin with: a prompt that several have, or a text that was parked.

@@ -154,6 +154,10 @@ void converse(const train::GenerateSettings& g, Inference& in, Writer& writer) {
         first ? text::render_chat(family, begin, {.for_reply = true}) : text::render_next(family, message);
     const std::vector<int32_t> ids = encoder.encode(pieces).ids;
     talk.insert(talk.end(), ids.begin(), ids.end());
+    const generate::Limits& limits = in.generator->limits();
+    if (in.is_first_rank && std::ssize(talk) > limits.context)
+      fmt::print(stderr, "the conversation has {}, and there is room for {}: the model reads its last {}\n",
+                 base::plural(std::ssize(talk), "token"), limits.context, limits.slid());
     const std::vector<int64_t> reply = writer.reply(talk);
     talk.insert(talk.end(), reply.begin(), reply.end());
   }
@@ -203,9 +207,11 @@ void check_generate(const Settings& settings) {
                                  : g.samples > 1 ? "--samples"
                                                  : "--logprobs"));
   const adapt::ModelPlace place = place_of(g);
-  check_inference(settings, place, /*one_copy=*/!g.prompts);
+  const Inference known = check_inference(settings, place, /*one_copy=*/!g.prompts);
+  check_codes(settings, known.config);
   if (g.chat) chat_family(g, adapt::weights_of(place));
   if (g.prompts) check_prompts(settings, adapt::weights_of(place));
+  if (!g.prompts && !g.chat) cache_wish(g, known, std::ssize(encode({.text = g.prompt}, *known.tokenizer, g, known.folder)));
 }
 
 int generate(const Settings& settings, const launch::RankEnvironment& environment,

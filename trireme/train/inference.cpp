@@ -74,7 +74,7 @@ std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& 
   return ids;
 }
 
-void check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy) {
+Inference check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy) {
   const MeshShape mesh = inference_mesh(settings, world_size(settings));
   if (one_copy && mesh.data_parallel_ranks() > 1)
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
@@ -87,7 +87,10 @@ void check_inference(const Settings& settings, const adapt::ModelPlace& place, b
         c.path.string(), c.path.string()));
   describe_source(c, model::build_model(config, inference_precision(settings),
                                         {.tp_rank = 0, .tp_size = static_cast<int>(mesh.tp)}));
-  checkpoint_tokenizer(c.path, config);
+  Inference known;
+  known.tokenizer = checkpoint_tokenizer(c.path, config);
+  known.config = config, known.folder = c.path;
+  return known;
 }
 
 namespace {

@@ -58,9 +58,9 @@ InferencePlan plan_inference(const Settings& settings, const model::ModelConfig&
                              const generate::Room& room, const model::Adapters& adapters = {});
 
 /// Checks the model's folders, its config and tokenizer, and the mesh, before ranks start. `one_copy`: refuses further
-/// copies.
+/// copies. Returns what it has read: config, tokenizer and folder.
 /// Errors    UsageError, CheckpointError
-void check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy);
+Inference check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy);
 
 /// The room for texts that a command needs. Tokenizer, configuration and place among the ranks are known.
 using RoomOf = std::function<generate::Room(const Inference&)>;

@@ -137,20 +137,19 @@ struct Gemm256 {
   };
   template <PanelCode kCode>
   static Lookup lookup(const float* code) {
-    Lookup to{};
-    if constexpr (kCode == PanelCode::values) {
-      const __m128i by_byte = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-      __m128i x[4], y[4];
-      for (int i = 0; i < 4; ++i)
-        x[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(code) + i), by_byte);
-      for (int i = 0; i < 2; ++i) {
-        y[i] = _mm_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
-        y[2 + i] = _mm_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
-      }
-      for (int i = 0; i < 2; ++i) {
-        to.bytes[2 * i] = _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(y[2 * i], y[2 * i + 1]));
-        to.bytes[2 * i + 1] = _mm256_broadcastsi128_si256(_mm_unpackhi_epi64(y[2 * i], y[2 * i + 1]));
-      }
+    alignas(64) static constexpr float kNumbers[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    const auto* from = reinterpret_cast<const __m128i*>(kCode == PanelCode::values ? code : kNumbers);
+    const __m128i by_byte = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m128i x[4], y[4];
+    for (int i = 0; i < 4; ++i) x[i] = _mm_shuffle_epi8(_mm_loadu_si128(from + i), by_byte);
+    for (int i = 0; i < 2; ++i) {
+      y[i] = _mm_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+      y[2 + i] = _mm_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+    }
+    Lookup to;
+    for (int i = 0; i < 2; ++i) {
+      to.bytes[2 * i] = _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(y[2 * i], y[2 * i + 1]));
+      to.bytes[2 * i + 1] = _mm256_broadcastsi128_si256(_mm_unpackhi_epi64(y[2 * i], y[2 * i + 1]));
     }
     return to;
   }
@@ -162,7 +161,7 @@ struct Gemm256 {
                                                           int64_t first, int64_t last, const char* ahead,
                                                           const Write& write) {
     constexpr PanelBlocks kBlocks = blocks_of(kCode);
-    BlockScale scale[Vectors];
+    Floats scale[Vectors];
 #pragma GCC unroll 2
     for (int v = 0; v < Vectors; ++v) scale[v] = block_scale<kCode>(block + v * next);
     const char* codes = block + kLanes * kBlocks.scale_bytes;
@@ -179,35 +178,23 @@ struct Gemm256 {
     }
   }
 
-  struct BlockScale {
-    Floats scale, offset;  ///< offset: of whole numbers in nibbles
-  };
   template <PanelCode kCode>
-  static BlockScale block_scale(const char* block) {
-    if constexpr (kCode == PanelCode::values) return {load_units(reinterpret_cast<const float*>(block)), {}};
+  static Floats block_scale(const char* block) {
+    if constexpr (kCode == PanelCode::values) return load_units(reinterpret_cast<const float*>(block));
     const auto* halves = reinterpret_cast<const __m128i*>(block);
-    const Floats scale = {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
-    const __m256 times = _mm256_set1_ps(-24);
-    return {scale, multiply(scale, {times, times})};
+    return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
   }
 
   template <class M, PanelCode kCode, class Write>
   __attribute__((always_inline)) static void each_of_32_bytes(const Lookup& lookup, const char* codes,
-                                                              const BlockScale& scale, const Write& write) {
-    if constexpr (kCode == PanelCode::bytes) {
-      for (int i = 0; i < 2; ++i) write(i, multiply(numbers(codes + i * kLanes), scale.scale));
-    } else {
-      const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
-      if constexpr (kCode == PanelCode::values)
-        each_value(lookup, all, [&](int i, Floats x) __attribute__((always_inline)) {
-          write(i, M::round_value(multiply(x, scale.scale)));
-        });
-      else
-        each_number(all, [&](int i, Floats x) __attribute__((always_inline)) {
-          write(i, Floats{_mm256_fmadd_ps(x.low, scale.scale.low, scale.offset.low),
-                          _mm256_fmadd_ps(x.high, scale.scale.high, scale.offset.high)});
-        });
-    }
+                                                              const Floats& scale, const Write& write) {
+    if constexpr (kCode == PanelCode::bytes)
+      for (int i = 0; i < 2; ++i) write(i, multiply(numbers(codes + i * kLanes), scale));
+    else
+      each_nibble<kCode>(lookup, codes, [&](int i, Floats x) __attribute__((always_inline)) {
+        const Floats value = multiply_from_memory(x, scale);
+        write(i, kCode == PanelCode::values ? M::round_value(value) : value);
+      });
   }
 
   /// 16 bytes as whole numbers.
@@ -218,38 +205,39 @@ struct Gemm256 {
     return {eight(bytes), eight(bytes + 8)};
   }
 
-  /// Calls write(i, x) for the 16 nibbles of element i of four. Two bytes have those of a column. Put into the mantissa
-  /// of 16, they are numbers from 16 to 31.
-  template <class Write>
-  __attribute__((always_inline)) static void each_number(__m256i codes, const Write& write) {
-    const __m256i zero = _mm256_setzero_si256(), nibble = _mm256_set1_epi16(0x78), sixteen = _mm256_set1_epi16(0x4180);
-    const auto put = [&](int i, __m256i there) __attribute__((always_inline)) {
-      const __m256i upper = _mm256_or_si256(_mm256_and_si256(there, nibble), sixteen);
-      write(i, Floats{_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, upper)),
-                      _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, upper))});
-    };
-    put(0, _mm256_slli_epi16(codes, 3));
-    put(1, _mm256_srli_epi16(codes, 1));
-    put(2, _mm256_srli_epi16(codes, 5));
-    put(3, _mm256_srli_epi16(codes, 9));
+  /// In assembly, because compilers would load scales into registers that lookups need.
+  static Floats multiply_from_memory(Floats a, const Floats& b) {
+    Floats product;
+    asm("vmulps %2, %1, %0" : "=x"(product.low) : "x"(a.low), "m"(b.low));
+    asm("vmulps %2, %1, %0" : "=x"(product.high) : "x"(a.high), "m"(b.high));
+    return product;
   }
 
-  /// The same of values, which are looked up byte by byte.
-  template <class Write>
-  __attribute__((always_inline)) static void each_value(const Lookup& lookup, __m256i codes, const Write& write) {
-    const __m256i low = _mm256_set1_epi8(15);
-    const __m256i nibbles[2] = {_mm256_and_si256(codes, low), _mm256_and_si256(_mm256_srli_epi16(codes, 4), low)};
+  /// Calls write(i, values) for the 16 columns of each of four elements, whose nibbles are the 32 bytes at `codes`: those
+  /// of 0 and 1 are the lower ones. Values are looked up byte by byte. Numbers have no bits in their lower two bytes.
+  template <PanelCode kCode, class Write>
+  __attribute__((always_inline)) static void each_nibble(const Lookup& lookup, const char* codes, const Write& write) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)), low = _mm256_set1_epi8(15);
+    const __m256i nibbles[2] = {_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16(both, 4), low)};
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
-      __m256i byte[4];
-#pragma GCC unroll 4
-      for (int b = 0; b < 4; ++b) byte[b] = _mm256_shuffle_epi8(lookup.bytes[b], nibbles[i]);
+      const auto byte = [&](int b) __attribute__((always_inline)) {
+        return _mm256_shuffle_epi8(lookup.bytes[b], nibbles[i]);
+      };
       const auto put = [&](int element, __m256i lower, __m256i upper) __attribute__((always_inline)) {
         write(element, Floats{_mm256_castsi256_ps(_mm256_unpacklo_epi16(lower, upper)),
                               _mm256_castsi256_ps(_mm256_unpackhi_epi16(lower, upper))});
       };
-      put(2 * i, _mm256_unpacklo_epi8(byte[0], byte[1]), _mm256_unpacklo_epi8(byte[2], byte[3]));
-      put(2 * i + 1, _mm256_unpackhi_epi8(byte[0], byte[1]), _mm256_unpackhi_epi8(byte[2], byte[3]));
+      const __m256i byte_2 = byte(2), byte_3 = byte(3);
+      const __m256i upper = _mm256_unpacklo_epi8(byte_2, byte_3), last_upper = _mm256_unpackhi_epi8(byte_2, byte_3);
+      if constexpr (kCode == PanelCode::values) {
+        const __m256i byte_0 = byte(0), byte_1 = byte(1);
+        put(2 * i, _mm256_unpacklo_epi8(byte_0, byte_1), upper);
+        put(2 * i + 1, _mm256_unpackhi_epi8(byte_0, byte_1), last_upper);
+      } else {
+        put(2 * i, _mm256_setzero_si256(), upper);
+        put(2 * i + 1, _mm256_setzero_si256(), last_upper);
+      }
     }
   }
 };

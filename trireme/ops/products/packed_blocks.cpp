@@ -118,18 +118,14 @@ float scale_without_halves(const float* code, float scale) {
   return scale;
 }
 
-/// Elements [first, first + depth) of a row in column `column` of CodeOrder::quarters, whose codes begin at `to`: four
-/// elements in two bytes. Values: elements 0 and 2 in one, and 1 and 3 eight bytes later. Numbers: one after another.
-void pack_quarters(uint8_t* to, const Row& row, int64_t column, int64_t columns, int64_t first, int64_t depth,
-                   bool values) {
-  const int64_t lane = column % 16, place = lane / 8 * 4 + lane % 4;  // in its half of 32 bytes
-  to += 2 * (column - lane) + lane / 4 % 2 * 16 + (values ? place : 2 * place);
+/// Elements [first, first + depth) of a row in column `column` of CodeOrder::quarters, whose codes begin at `to`: of
+/// four elements, 0 and 2 are in one byte, 1 and 3 eight bytes later.
+void pack_quarters(uint8_t* to, const Row& row, int64_t column, int64_t columns, int64_t first, int64_t depth) {
+  const int64_t lane = column % 16;
+  to += 2 * (column - lane) + lane / 4 % 2 * 16 + lane / 8 * 4 + lane % 4;
   for (int64_t k = first; k < first + depth; k += 4, to += 2 * columns) {
-    const auto two = [&](int64_t low, int64_t high) {
-      return static_cast<uint8_t>(row.code(k + low) | row.code(k + high) << 4);
-    };
-    to[0] = values ? two(0, 2) : two(0, 1);
-    to[values ? 8 : 1] = values ? two(1, 3) : two(2, 3);
+    to[0] = static_cast<uint8_t>(row.code(k) | row.code(k + 2) << 4);
+    to[8] = static_cast<uint8_t>(row.code(k + 1) | row.code(k + 3) << 4);
   }
 }
 
@@ -143,7 +139,7 @@ void pack_values(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64
     reinterpret_cast<float*>(panel)[column] =
         kernel.rounds_half_up && scale != 0 ? scale_without_halves(row.w->code, scale) : scale;
     if (kernel.code_order == CodeOrder::quarters) {
-      pack_quarters(panel + columns * 4, row, column, columns, block * kBlocks.depth, kBlocks.depth, true);
+      pack_quarters(panel + columns * 4, row, column, columns, block * kBlocks.depth, kBlocks.depth);
       continue;
     }
     auto* to = reinterpret_cast<uint32_t*>(panel + columns * 4) + column - lane;
@@ -170,7 +166,7 @@ void pack_numbers(const GemmKernel& kernel, uint8_t* panel, const Row& row, int6
     const uint16_t scale = row.half_scale(first / blocks.depth);
     std::memcpy(panel + 2 * column, &scale, 2);
     if (kernel.code_order == CodeOrder::quarters && blocks.bits == 4) {
-      pack_quarters(panel + 2 * columns, row, column, columns, first, blocks.depth, false);
+      pack_quarters(panel + 2 * columns, row, column, columns, first, blocks.depth);
       continue;
     }
     for (int64_t i = 0; i < blocks.depth; ++i) {
