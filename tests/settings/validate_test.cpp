@@ -135,6 +135,14 @@ TEST(Validate, OptimizersThatOnlyProcessorsComputeAreRefusedOnGpus) {
   }
 }
 
+TEST(Validate, SampleRepliesAreRefusedOnGpus) {
+  Settings settings;
+  settings.eval.max_new_tokens = 20;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.accelerator = Accelerator::cuda;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("sample replies are written on processors only"));
+}
+
 TEST(Validate, GroupsOfParametersAreRead) {
   Settings settings;
   settings.optimizer.groups = {{"q_proj lr=0.5", "norm frozen"}};

@@ -1,8 +1,9 @@
 """A run on a GPU: the losses of the CPU's run, checkpoints that either goes on from, the plan that was printed.
 
-gpu.py TRIREME [PROBE]. Without a GPU only what is refused there is judged.
+gpu.py TRIREME [PROBE]. Without a GPU only what is refused there is judged, which is told before a GPU is looked for.
 """
 
+import json
 import pathlib
 import signal
 import sys
@@ -17,14 +18,62 @@ def refused(r, sentence, expected, **settings):
     ring.check(not (r.folder / "refused").exists(), f"{sentence}: nothing is written")
 
 
+LORA = {"lora__r": 4, "lora__dropout": 0}
+REFUSED = [
+    ("shared memory between GPUs", "backend shm cannot read a GPU's memory", {"devices": 2, "comm__backend": "shm"}),
+    ("compressed messages", "messages between GPUs are not compressed", {"devices": 2, "comm__compression": "bf16"}),
+    ("encrypted messages", "messages between GPUs are not encrypted", {"devices": 2, "comm__tls": "true"}),
+    ("poison", "a GPU's memory cannot be poisoned", {"engine__poison": "true"}),
+    ("float16", "precision 16-mixed is not built for GPUs yet", {"precision": "16-mixed"}),
+    ("weights of two bytes", "precision bf16-true is not built for GPUs yet", {"precision": "bf16-true"}),
+    ("gradients in other dtypes", "a GPU's gradients travel in the dtype of its units", {"precision": "bf16-mixed", "precision__reduce": "fp32"}),
+    ("moments of 8 bits", "the optimizer AdamW8bit computes on processors only", {"optimizer": "AdamW8bit"}),
+    ("Muon", "the optimizer Muon computes on processors only", {"optimizer": "Muon"}),
+    ("moments in host memory", "offload.* moves values of ranks on processors", {"offload__optimizer": "cpu"}),
+    ("what fits", "offload.* moves values of ranks on processors", {"offload__fit": "1GiB"}),
+    ("sample replies", "sample replies are written on processors only", {"eval__max_new_tokens": 8}),
+    ("heads of 320", "a GPU's are of at most 256", {"model__head_dim": 320}),
+    ("dropout", "dropout (0.1 of attention weights) is computed on the CPU only", {"model__attention_dropout": 0.1}),
+    ("noise on embeddings", "noise on embeddings is computed on the CPU only", {"objective__neftune_alpha": 5}),
+    ("label smoothing", "label smoothing and z-loss (objective.*) computes on processors only", {"objective__label_smoothing": 0.1}),
+    ("the z-loss", "label smoothing and z-loss (objective.*) computes on processors only", {"objective__z_loss": 1e-4}),
+    ("the exact GELU", "the exact GELU or ReLU compute on the CPU only", {"model__model_type": "gpt_neox", "model__num_key_value_heads": 4}),
+    ("norms over all heads", "norms over all heads compute on the CPU only", {"model__model_type": "olmo2"}),
+    ("a Free Transformer", "a Free Transformer computes on processors only", {"free__latent_bits": 6}),
+    ("dropout of adapters", "dropout of adapters is computed on the CPU only", LORA | {"lora__dropout": 0.1}),
+    ("DoRA", "magnitudes of adapters (DoRA) are computed on the CPU only", LORA | {"lora__dora": "true"}),
+    ("an adapter of the embedding", "an adapter of the embedding is computed on the CPU only", LORA | {"lora__target_modules": "[embed_tokens]"}),
+    ("a base in few bits", "weights in blocks are multiplied on processors only", LORA | {"quantize": "q8_0"}),
+]
+
+
 def is_refused(r, has_gpu):
-    gpu = {"accelerator": "cuda"}
-    refused(r, "shared memory between GPUs is refused", "backend shm cannot read a GPU's memory", **gpu, devices=2, comm__backend="shm")
-    refused(r, "poison on a GPU is refused", "a GPU's memory cannot be poisoned", **gpu, engine__poison="true")
-    result = r.run([r.program, "bench", "gemm", "--accelerator", "cuda"])
-    ring.check(result.code == 2 and "computes on the CPU only" in result.text, "bench gemm on a GPU is refused", str(result))
+    for what, sentence, settings in REFUSED:
+        refused(r, f"{what}: refused on a GPU", sentence, accelerator="cuda", **settings)
+    for words in (["bench", "gemm"], ["bench", "generate"], ["generate", "nothing"], ["evaluate", "nothing"]):
+        result = r.run([r.program, *words, "--accelerator", "cuda"])
+        ring.check(result.code == 2 and "computes on the CPU only" in result.text, f"{' '.join(words)}: refused on a GPU", str(result))
+    others_are_refused(r)
     if not has_gpu:
-        refused(r, "a machine without a GPU is told", "needs an NVIDIA GPU, and this machine has none", **gpu)
+        refused(r, "a machine without a GPU is told", "needs an NVIDIA GPU, and this machine has none", accelerator="cuda")
+
+
+def others_are_refused(r):
+    """Other kinds of learning."""
+    write_lines(r.folder / "labels.jsonl", [{"text": f"a text {i}", "label": "ab"[i % 2]} for i in range(40)])
+    write_lines(r.folder / "pairs.jsonl", [{"prompt": f"say {i}", "chosen": "yes", "rejected": "no"} for i in range(40)])
+    write_lines(r.folder / "prompts.jsonl", [{"prompt": f"{i} + 1 =", "answer": str(i + 1)} for i in range(40)])
+    data = {"accelerator": "cuda", "data": "JSON"}
+    refused(r, "labels of texts: refused on a GPU", "a model that classifies texts computes on processors only", **data, task="classify",
+            data__train_data_path=r.folder / "labels.jsonl")
+    refused(r, "pairs of replies: refused on a GPU", "learning from pairs (dpo.*) computes on processors only", **data, task="preferences",
+            data__train_data_path=r.folder / "pairs.jsonl", train__max_seq_length=64)
+    result = r.run([r.program, "grpo", "llama-5m", "--accelerator", "cuda", "--grpo.prompts", r.folder / "prompts.jsonl", "--reward.functions", "[exact]"])
+    ring.check(result.code == 2 and "learning from rewards computes on processors only" in result.text, "rewards: refused on a GPU", str(result))
+
+
+def write_lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def worst_difference(have, want):
@@ -58,6 +107,50 @@ def goes_on_elsewhere(r):
                all(v.tobytes() == goal[n].tobytes() for n, v in ring.tensors(beside / "step-00000012").items()), "saves beside training change no bit")
 
 
+def holds_an_odd_vocabulary(r):
+    """A GPU's tables have rows of padding, which are in no file."""
+    odd = ring.GPT2 | {"vocab_size": 259}
+    cpu, gpu = (r.train(f"odd-{where}", model=odd, accelerator=where, train__save_interval=5) for where in ("cpu", "cuda"))
+    worst = worst_difference(ring.metrics(gpu), ring.metrics(cpu))
+    ring.check(worst <= 1e-5, f"a vocabulary of 259: losses of ten steps within {worst:.1e} of the CPU's")
+    shapes = [{name: value.shape for name, value in ring.tensors(run / "step-00000010").items()} for run in (cpu, gpu)]
+    ring.check(shapes[0] == shapes[1], "and its checkpoint has the CPU's tensors")
+    rest = r.train("odd-rest", model=odd, devices=2, resume=gpu / "step-00000005")
+    worst = worst_difference(ring.metrics(rest), {step: ring.metrics(gpu)[step] for step in range(6, 11)})
+    ring.check(worst <= 1e-5, f"from which two ranks on the CPU go on: losses within {worst:.1e}")
+
+
+def tunes(r):
+    """Conversations, with all weights and with adapters beside a frozen base, whose checkpoint holds the base."""
+    write_lines(r.folder / "chat.jsonl", [{"messages": [{"role": "user", "content": f"word {i}?"}, {"role": "assistant", "content": "a" * (3 + i % 9)}]}
+                                          for i in range(80)])
+    base = r.train("base", model=ring.LLAMA | {"max_position_embeddings": 320}, accelerator="cuda", train__max_steps=2) / "step-00000002"
+    chat = ["--data", "JSON", "--data.train_data_path", r.folder / "chat.jsonl", "--data.chat_template", "alpaca", "--train.max_seq_length", 320,
+            "--train.global_batch_size", 8, "--train.micro_batch_size", 2, "--train.max_steps", 6, "--precision", "32-true", "--devices", 1,
+            "--eval.final_validation", "true", "--launch.threads_per_rank", 1]
+    adapters = ["--lora.r", 4, "--lora.dropout", 0, "--lora.init", "random", "--lora.head", "true", "--checkpoint.base", "copy"]
+    for subcommand, words in (("finetune_full", []), ("finetune_lora", adapters)):
+        losses = {}
+        for where in ("cpu", "cuda"):
+            result = r.run([str(word) for word in [r.program, subcommand, base, "--out_dir", f"{subcommand}-{where}", "--accelerator", where, *chat, *words]])
+            ring.require(result.code == 0, f"{subcommand} on {where} succeeds", str(result))
+            losses[where] = ring.metrics(r.folder / f"{subcommand}-{where}")
+        worst = worst_difference(losses["cuda"], losses["cpu"])
+        ring.check(worst <= 1e-5, f"{subcommand} of conversations: losses within {worst:.1e} of the CPU's")
+    result = r.run([r.program, "generate", "finetune_lora-cuda", "--prompt", "word", "--max_new_tokens", "4", "--temperature", "0"])
+    ring.check(result.code == 0, "a processor writes text with what the GPU has learned", str(result))
+
+
+def is_measured(r):
+    home = {"env": ring.environment(XDG_CONFIG_HOME=str(r.folder))}
+    for words in (["train", "llama-5m", "--bench.operations", "true"], ["calibrate"]):
+        result = r.run([r.program, "bench", *words, "--accelerator", "cuda", "--bench.quick", "true", "--out_dir", "bench"], **home)
+        ring.check(result.code == 0, f"bench {words[0]} measures a GPU", str(result))
+    result = r.run(r.command("profiled", accelerator="cuda", train__max_steps=13, profile="true", profile__steps=8,
+                             profile__schedule="timeline.svg", predict="true"), **home)
+    ring.check(result.code == 0 and (r.folder / "profiled/profile.json").exists(), "--profile and --predict measure a run on a GPU", str(result))
+
+
 def stops_when_asked(r):
     run = r.start(r.command("stopped", accelerator="cuda", train__max_steps=100000))
     ring.wait_for(lambda: (r.folder / "stopped" / "metrics.jsonl").exists(), "a first step")
@@ -86,6 +179,9 @@ def main():
             return
         equals_the_cpu(r)
         goes_on_elsewhere(r)
+        holds_an_odd_vocabulary(r)
+        tunes(r)
+        is_measured(r)
         stops_when_asked(r)
         keeps_to_the_plan(r)
 

@@ -70,9 +70,10 @@ class Start {
       return launch::print_job(job_.subcommand, job_.saves_when_stopped, parsed_, arguments_);
     if (is_for_others_) return start_elsewhere();
     look_alone([this] {
+      if (is_first()) plan_job();  // what no GPU computes is told before one is looked for
       check_machine();
       lock_.look(settings_);
-      if (!is_rank_ || environment_.global_rank == 0) check_job();
+      if (is_first()) job_.check(settings_);
       lock_.begin(settings_);
     });
     if (begins_job()) launch::tell_other_variables(settings_);
@@ -111,7 +112,7 @@ class Start {
     if (!job_.show_plan) throw UsageError(fmt::format("trireme {} does not train; leave dry_run out", job_.subcommand));
     train::take_over_run(parsed_);
     if (job_.complete) job_.complete(parsed_);
-    if (is_rank_ && environment_.global_rank != 0) return 0;
+    if (!is_first()) return 0;
     say_what_was_read(parsed_.accounts);
     validate(settings_, world_size(settings_));
     job_.show_plan(settings_);
@@ -156,6 +157,7 @@ class Start {
     if (job_.complete) job_.complete(parsed_);
   }
 
+  bool is_first() const { return !is_rank_ || environment_.global_rank == 0; }
   // The first process of a job on its machine: the launcher, or another launcher's rank 0.
   bool begins_job() const { return !is_rank_ || (environment_.launcher != "trireme" && environment_.global_rank == 0); }
   bool starts_here() const { return !is_rank_ && !is_for_others_; }
@@ -169,10 +171,9 @@ class Start {
         settings_.launch.oversubscribe);
   }
 
-  void check_job() {
+  void plan_job() {
     if (job_.plan) planned_bytes_ = job_.plan(settings_);
     if (starts_here()) require_room();
-    job_.check(settings_);
   }
 
   int start_elsewhere() {
@@ -181,7 +182,7 @@ class Start {
         [&](const launch::HostPlace& where) {
           return launch::words_on_host(job_.subcommand, settings_, arguments_, where);
         },
-        [this] { check_job(); });
+        [this] { plan_job(), job_.check(settings_); });
   }
 
   void check_machine() const {

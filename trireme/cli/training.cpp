@@ -12,7 +12,6 @@
 #include "trireme/base/text.h"
 #include "trireme/cli/explain.h"
 #include "trireme/cli/start.h"
-#include "trireme/engine/device.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
@@ -128,10 +127,7 @@ void refuse_two_adapters(const ParsedSettings& parsed) {
 void show_plan(const Settings& settings) {
   const model::ModelConfig config = model::config_of(settings.model);
   const int64_t ranks = world_size(settings);
-  if (settings.accelerator == engine::Accelerator::cuda) {
-    const plan::StepRequest request = train::step_request(settings, config, 0, static_cast<int>(ranks));
-    engine::check_gpu(train::build_run_model(settings, config, request), request, settings.engine.poison);
-  }
+  train::check_accelerator(settings, config);
   fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n",
              config.name.empty() ? settings.model.name : config.name, double(config.num_parameters()) / 1e6, ranks,
              config::name_of(number_format(settings)));

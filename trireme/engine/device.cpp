@@ -45,6 +45,8 @@ std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
   return whole;
 }
 
+constexpr int64_t kWidestHead = 256;  // of ops/attention/kernels_cuda.cu
+
 void check_gpu(const model::Model& model, const plan::StepRequest& request, bool poison) {
   if (request.offload.any())
     throw UsageError("offload.* moves values of ranks on processors; leave it out with accelerator cuda");
@@ -57,6 +59,11 @@ void check_gpu(const model::Model& model, const plan::StepRequest& request, bool
                                  plain                    ? "the exact GELU or ReLU"
                                  : c.rotary_fraction != 1 ? "heads that are rotated in part"
                                                           : "norms over all heads"));
+  if (c.head_dim > kWidestHead)
+    throw UsageError(
+        fmt::format("heads of {} are computed on the CPU only, a GPU's are of at most {}; leave "
+                    "accelerator cuda out, or lower model.head_dim",
+                    c.head_dim, kWidestHead));
   if (c.dropout.any())
     throw UsageError(
         fmt::format("dropout ({}) is computed on the CPU only; with accelerator cuda set model.attention_dropout, "

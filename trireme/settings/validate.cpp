@@ -141,6 +141,9 @@ void check_accelerator(const Settings& settings, int64_t world_size, config::Pro
                  "precision.reduce and precision.gradients other than auto need accelerator cpu");
   if (settings.offload.any() || settings.offload.fit)
     problems.add("offload.* moves values of ranks on processors", {}, "leave offload.* out with accelerator cuda");
+  if (settings.eval.max_new_tokens)
+    problems.add("sample replies are written on processors only", {},
+                 "leave eval.max_new_tokens out, and give a checkpoint to trireme generate");
   if (settings.engine.poison)
     problems.add("a GPU's memory cannot be poisoned", {}, "engine.poison needs accelerator cpu");
 }

@@ -104,10 +104,6 @@ int64_t sample_bytes(const model::ModelConfig& config, const model::Adapters& ad
 void check_sample(const Settings& settings, const model::ModelConfig& config, const data::TrainingData& data,
                   const text::Tokenizer& tokenizer) {
   if (!settings.eval.max_new_tokens) return;
-  if (settings.accelerator == engine::Accelerator::cuda)
-    throw UsageError(
-        "eval.max_new_tokens asks for sample replies, which are written on processors only, and this run is on GPUs; "
-        "leave it out, and give a checkpoint to trireme generate");
   const model::Adapters adapters = adapt::adapters_of(settings.lora, config);
   check_mergeable(config, adapters, "eval.max_new_tokens asks for sample replies, which merged weights write");
   const auto prompt = static_cast<int64_t>(sample_prompt(settings, data, tokenizer).size());

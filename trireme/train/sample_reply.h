@@ -24,7 +24,7 @@ std::vector<int64_t> sample_prompt(const Settings& settings, const data::Trainin
 int64_t sample_bytes(const model::ModelConfig& config, const model::Adapters& adapters,
                      const model::Precision& precision, int64_t tokens);
 
-/// Refuses, before ranks start, a sample that cannot be written: on GPUs, without memory, without its prompt.
+/// Refuses, before ranks start, a sample that cannot be written: without memory, without its prompt.
 /// Errors    UsageError
 void check_sample(const Settings& settings, const model::ModelConfig& config, const data::TrainingData& data,
                   const text::Tokenizer& tokenizer);

@@ -15,6 +15,7 @@
 #include "trireme/base/units.h"
 #include "trireme/config/choices.h"
 #include "trireme/data/from_settings.h"
+#include "trireme/engine/device.h"
 #include "trireme/launch/identity/core_share.h"
 #include "trireme/optim/parameter_rules.h"
 #include "trireme/schedule/pipeline.h"
@@ -286,10 +287,17 @@ optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps) {
           .settings = settings.lr_schedule};
 }
 
+void check_accelerator(const Settings& settings, const model::ModelConfig& config) {
+  if (settings.accelerator == engine::Accelerator::cpu) return;
+  const plan::StepRequest request = step_request(settings, config, 0, static_cast<int>(world_size(settings)));
+  engine::check_gpu(build_run_model(settings, config, request), request, settings.engine.poison);
+}
+
 int64_t plan_host(const Settings& settings) {
   at::set_num_threads(threads_of_a_rank(settings));  // attention's scratch is planned for each
   const model::ModelConfig config = model::config_of(settings.model);
   schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
+  check_accelerator(settings, config);
   const HostBytes bytes = host_bytes(settings, config);
   if (settings.accelerator == engine::Accelerator::cuda) return 0;
   check_save_copies(bytes, world_size(settings) / settings.num_nodes);

@@ -67,12 +67,17 @@ std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const std::filesystem::pat
 /// cores. Plans made without ranks assume the same number.
 int threads_of_a_rank(const Settings& settings);
 
+/// Refuses what ranks on GPUs do not compute; nothing if the run is on processors. No GPU is looked for.
+/// Errors    UsageError, in one sentence
+void check_accelerator(const Settings& settings, const model::ModelConfig& config);
+
 /// Plans the step without allocating it. Returns the bytes of host memory that the arenas of all ranks of the first
 /// machine take; 0 on GPUs, which have memory of their own. The launcher compares this with the machine's memory before
 /// it starts ranks (launch/machines/room.h).
 ///
 /// Cost      a plan for each rank of a machine: milliseconds, more with many pipeline stages and micro-batches
-/// Errors    UsageError for combinations that cannot work, and if the copy for save.mode async does not fit in memory
+/// Errors    UsageError for combinations that cannot work, as check_accelerator, and if the copy for save.mode async
+/// does not fit in memory
 int64_t plan_host(const Settings& settings);
 
 /// Optimizer steps of the run: the fewest that max_steps, max_tokens and epochs allow; 0: only max_time ends it.
