@@ -11,6 +11,8 @@
 
 #include "recording_communicator.h"
 #include "trireme/comm/factory.h"
+#include "trireme/model/embedding.h"
+#include "trireme/model/head.h"
 #include "trireme/model/initialize.h"
 
 namespace trireme::model {
@@ -55,6 +57,11 @@ class Rank {
   Rank(const UnitRun& run, const Parallel& parallel, comm::CommunicatorPtr tp, comm::CommunicatorPtr cp)
       : run_(run), model_(build_model(run.config, run.precision, parallel, {}, run.adapters)) {
     result.parallel = parallel;
+    if (run.pads_vocabulary) {
+      const VocabularyPart part = vocabulary_part(run.config, parallel, /*on_gpu=*/true);
+      model_.units.front() = std::make_unique<EmbeddingUnit>(run.config, parallel, part, run.adapters);
+      model_.units.back() = std::make_unique<HeadUnit>(run.config, parallel, part, run.adapters);
+    }
     if (tp) tp_ = std::make_unique<RecordingCommunicator>(tp, comm::UnitAxis::tp, calls_);
     if (cp) cp_ = std::make_unique<RecordingCommunicator>(cp, comm::UnitAxis::cp, calls_);
     for (const auto& unit : model_.units) {

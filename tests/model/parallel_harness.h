@@ -25,6 +25,7 @@ struct UnitRun {
   bool adds = false;                       ///< every gradient is added to `found`, as to earlier micro-batches
   double found = 3;
   Adapters adapters = {};                  ///< with any, dropout is active
+  bool pads_vocabulary = false;            ///< as on a GPU
 };
 
 struct RankResult {

@@ -8,6 +8,7 @@
 
 #include "parallel_harness.h"
 #include "trireme/base/error.h"
+#include "trireme/model/embedding.h"
 
 namespace trireme::model {
 namespace {
@@ -294,6 +295,35 @@ TEST(DividedUnits, RanksThatHoldNothingButPaddingTakePart) {
   const std::vector<RankResult> one = run_units({.config = config});
   for (const bool sequence : {false, true})
     expect_same_as_one_rank({.config = config, .tp = 8, .sequence_parallel = sequence}, one);
+}
+
+TEST(PaddedVocabulary, ComputesWhatOneWithoutPaddingComputes) {
+  for (const ModelConfig& config : {llama(2, false), llama(2, true), gpt2(true), gemma2()}) {
+    const std::vector<RankResult> one = run_units({.config = config});
+    for (const int tp : {1, 2, 4}) expect_same_as_one_rank({.config = config, .tp = tp, .pads_vocabulary = true}, one);
+    if (config.tie_word_embeddings) continue;
+    const Adapters head{.modules = {{"lm_head", {.rank = 3, .scale = 2, .init = AdapterInit::random}}}};
+    expect_same_as_one_rank({.config = config, .adapters = head, .pads_vocabulary = true},
+                            run_units({.config = config, .adapters = head}));
+  }
+}
+
+TEST(PaddedVocabulary, IsThatOfGpus) {
+  ModelConfig config = llama(2, true);
+  config.vocab_size = 50257;
+  const auto size = [&](int tp, bool on_gpu) { return vocabulary_part(config, {.tp_size = tp}, on_gpu).size; };
+  EXPECT_EQ(size(1, false), 50257);
+  EXPECT_EQ(size(1, true), 50264);
+  EXPECT_EQ(size(2, false), 25129);
+  EXPECT_EQ(size(2, true), 25136);
+  Precision precision{at::kBFloat16, at::kFloat};
+  const auto table = [&] { return build_model(config, precision).units.front()->parameters().front(); };
+  EXPECT_EQ(table().shape, (std::vector<int64_t>{50257, 32}));
+  precision.on_gpu = true;
+  EXPECT_EQ(table().shape, (std::vector<int64_t>{50264, 32}));
+  EXPECT_EQ(table().whole_shape(), (std::vector<int64_t>{50257, 32}));
+  config.vocab_size = 50304;
+  EXPECT_TRUE(table().full_shape.empty());  // a plain parameter, and one pass over the logits
 }
 
 TEST(DividedUnits, AHeadThatWorksInChunksOfRowsAddsThemUp) {

@@ -55,14 +55,15 @@ class Collector {
 std::vector<Module> modules_of(const model::ModelConfig& config) {
   const bool gpt2 = config.architecture == model::Architecture::gpt2;
   Collector found(gpt2);
-  found.add(model::EmbeddingUnit(config, {}).parameters(), true);
+  const model::VocabularyPart whole = model::vocabulary_part(config, {}, /*on_gpu=*/false);
+  found.add(model::EmbeddingUnit(config, {}, whole).parameters(), true);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Collector block(gpt2);
     block.add(model::block_parameters(config, layer, {}).specs, false);
     found.modules.insert(found.modules.end(), block.modules.begin(), block.modules.end());
   }
   Collector head(false);
-  head.add(model::HeadUnit(config, {}).parameters(), false);
+  head.add(model::HeadUnit(config, {}, whole).parameters(), false);
   head.modules.back().name = "lm_head";
   head.modules.back().is_head = true;
   found.modules.insert(found.modules.end(), head.modules.begin(), head.modules.end());

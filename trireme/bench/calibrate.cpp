@@ -53,7 +53,7 @@ const Shape kGpuShapes[] = {
     {"llama-5m", 2048, 8192, 16, 4, 131072, 1024, 16, 6, {"bf16-mixed", "fp8-mixed"}},
     {"llama-5m", 4096, 14336, 32, 8, 32000, 4096, 1, 8, {"bf16-mixed", "fp8-mixed"}},
     {"llama-5m", 3072, 8192, 24, 8, 65536, 8192, 1, 6, {"bf16-mixed"}, {"--lora.r", "16", "--lora.dropout", "0"}},
-    {"gpt2", 768, 3072, 12, 12, 50304, 1024, 16, 8, {"bf16-mixed"}},
+    {"gpt2", 768, 3072, 12, 12, 50257, 1024, 16, 8, {"bf16-mixed"}},
 };
 
 std::vector<Shape> shapes_of(bool quick, bool on_gpu) {

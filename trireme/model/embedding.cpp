@@ -48,17 +48,18 @@ at::Tensor used_positions(const at::Tensor& table, const ModelConfig& c) {
 }
 }  // namespace
 
-VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parallel) {
-  const int64_t size = (config.vocab_size + parallel.tp_size - 1) / parallel.tp_size;
-  return {size * parallel.tp_rank, size};
+VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parallel, bool on_gpu) {
+  const auto divided_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t multiple = on_gpu ? 8 : 1;
+  const int64_t size = divided_up(divided_up(config.vocab_size, parallel.tp_size), multiple) * multiple;
+  return {size * parallel.tp_rank, size, parallel.tp_size == 1 && size == config.vocab_size};
 }
 
-ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const Parallel& parallel) {
+ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const VocabularyPart& part) {
   ParameterSpec p{.name = name,
                   .shape = {config.vocab_size, config.hidden_size},
                   .init = {Initializer::Kind::normal, config.initializer_range}};
-  if (parallel.tp_size == 1) return p;
-  const VocabularyPart part = vocabulary_part(config, parallel);
+  if (part.is_whole) return p;
   p.full_shape = p.shape;
   p.shape[0] = part.size;
   p.split_dim = 0;
@@ -74,13 +75,15 @@ std::string embedding_table_name(Architecture architecture) {
   return std::string(tensor_names(architecture).embedding) + ".weight";
 }
 
-EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
+EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, const VocabularyPart& part,
+                             const Adapters& adapters)
     : config_(c),
       parallel_(parallel),
+      part_(part),
       dropout_{.p = c.dropout.embedding, .module = dropout_module_key("embedding.output")},
       noise_{.p = c.dropout.neftune, .module = dropout_module_key("embedding.noise")} {
   const std::string table = embedding_table_name(c.architecture), module = table.substr(0, table.rfind('.'));
-  parameters_.push_back(vocabulary_parameter(table, c, parallel));
+  parameters_.push_back(vocabulary_parameter(table, c, part));
   if (c.packed && c.tie_word_embeddings) pack(parameters_.back(), /*in_out=*/false, *c.packed);  // for the head
   const TensorNames& names = tensor_names(c.architecture);
   const auto add = [&](const std::string& name, std::vector<int64_t> shape, Initializer::Kind kind, bool decays) {
@@ -176,18 +179,17 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
 
 // Tensor parallel: rows in this rank's part of the table; -1 for ids of other ranks.
 void EmbeddingUnit::to_local(const at::Tensor& ids, const at::Tensor& tokens) const {
-  const VocabularyPart part = vocabulary_part(config_, parallel_);
   if (tokens.is_cuda()) {
-    at::Tensor(ids).copy_(tokens).sub_(part.first);
-    at::Tensor(ids).masked_fill_(ids.ge(part.size).logical_or_(ids.lt(0)), -1);
+    at::Tensor(ids).copy_(tokens).sub_(part_.first);
+    at::Tensor(ids).masked_fill_(ids.ge(part_.size).logical_or_(ids.lt(0)), -1);
     return;
   }
   ops::check_tokens("embedding", tokens, config_.vocab_size);
   const int64_t* token = tokens.data_ptr<int64_t>();
   auto* id = at::Tensor(ids).mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < tokens.numel(); ++i) {
-    const int64_t local = token[i] - part.first;
-    id[i] = local >= 0 && local < part.size ? local : -1;
+    const int64_t local = token[i] - part_.first;
+    id[i] = local >= 0 && local < part_.size ? local : -1;
   }
 }
 

@@ -22,11 +22,14 @@ namespace trireme::model {
 struct VocabularyPart {
   int64_t first = 0;  ///< the first id of this rank
   int64_t size = 0;  ///< equal on all ranks, padding included
+  bool is_whole = true;  ///< all of it, without padding
 };
-VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parallel);
+/// cuBLAS is several times as slow if rows of logits do not begin at multiples of 16 bytes, so a GPU holds multiples of
+/// 8 rows, on one rank too.
+VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parallel, bool on_gpu);
 
 /// The embedding's table, which a tied head shares, or the matrix of an untied head.
-ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const Parallel& parallel);
+ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const VocabularyPart& part);
 std::string embedding_table_name(Architecture architecture);
 /// The name of an untied head's matrix.
 std::string head_table_name(Architecture architecture);
@@ -34,7 +37,8 @@ std::string head_table_name(Architecture architecture);
 class EmbeddingUnit : public Unit {
  public:
   /// Errors    UsageError: an adapter with magnitudes (DoRA)
-  EmbeddingUnit(const ModelConfig& config, const Parallel& parallel, const Adapters& adapters = {});
+  EmbeddingUnit(const ModelConfig& config, const Parallel& parallel, const VocabularyPart& part,
+                const Adapters& adapters = {});
   std::string name() const override { return "embedding"; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
@@ -69,6 +73,7 @@ class EmbeddingUnit : public Unit {
 
   ModelConfig config_;
   Parallel parallel_;
+  VocabularyPart part_;
   Dropout dropout_;
   Dropout noise_;  ///< NEFTune: p is its alpha
   void add_noise(const UnitTensors& t, const at::Tensor& y) const;

@@ -18,9 +18,9 @@ namespace {
 constexpr const char* kHeadModule = "lm_head";
 }  // namespace
 
-HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters, const Objective& objective,
-                   std::shared_ptr<const Scores> scores)
-    : config_(c), parallel_(parallel), objective_(objective), scores_(std::move(scores)) {
+HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const VocabularyPart& part, const Adapters& adapters,
+                   const Objective& objective, std::shared_ptr<const Scores> scores)
+    : config_(c), parallel_(parallel), part_(part), objective_(objective), scores_(std::move(scores)) {
   const bool counted = parallel.tp_rank == 0;
   const auto vector = [&](const std::string& name, Initializer::Kind kind) {
     parameters_.push_back(
@@ -31,7 +31,7 @@ HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapter
   if (c.layer_norm) vector(norm + ".bias", Initializer::Kind::zeros);
   norm_ = {.weight = 0, .bias = c.layer_norm ? 1 : -1, .offset = c.norm_offset};
   parameters_.push_back(vocabulary_parameter(
-      c.tie_word_embeddings ? embedding_table_name(c.architecture) : head_table_name(c.architecture), c, parallel));
+      c.tie_word_embeddings ? embedding_table_name(c.architecture) : head_table_name(c.architecture), c, part));
   product_.weight = static_cast<int>(parameters_.size()) - 1;
   if (c.packed) {
     pack(parameters_.back(), /*in_out=*/false, *c.packed);
@@ -45,7 +45,7 @@ HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapter
 }
 
 int64_t HeadUnit::chunk_rows(int64_t tokens, const Precision& p) const {
-  return ops::cross_entropy_chunk_rows(tokens, vocabulary_part(config_, parallel_).size, p.on_gpu);
+  return ops::cross_entropy_chunk_rows(tokens, part_.size, p.on_gpu);
 }
 
 UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
@@ -104,10 +104,10 @@ void HeadUnit::compute_logits(UnitTensors& t, const Chunk& c) const {
 
 void HeadUnit::sum_rows(UnitTensors& t, const Chunk& c) const {
   const TensorParallel tp(parallel_, t.ranks);
-  const int64_t first_id = vocabulary_part(config_, parallel_).first, vocabulary = config_.vocab_size;
-  ops::cross_entropy_shard_max(c.row_max, c.logits, first_id, vocabulary);
+  const int64_t vocabulary = config_.vocab_size;
+  ops::cross_entropy_shard_max(c.row_max, c.logits, part_.first, vocabulary);
   tp.max(c.row_max);
-  ops::cross_entropy_shard_sum(c.sum_exp, c.target_logit, c.logits, c.row_max, c.targets, first_id, vocabulary,
+  ops::cross_entropy_shard_sum(c.sum_exp, c.target_logit, c.logits, c.row_max, c.targets, part_.first, vocabulary,
                                c.logit_sum);
   tp.sum(c.to_add);
 }
@@ -117,9 +117,8 @@ void HeadUnit::differentiate(UnitTensors& t, const Gradients& g, const Chunk& c)
   const at::Tensor weights = objective_.is_plain()     ? at::Tensor()
                              : objective_.has_inputs() ? t.work[HeadWork::row_weights].narrow(0, c.first, c.rows)
                                                        : t.work[HeadWork::row_weights].narrow(0, 0, c.rows);
-  ops::cross_entropy_shard_backward(c.logits, c.row_max, c.sum_exp, c.targets, t.loss_scale,
-                                    vocabulary_part(config_, parallel_).first, config_.vocab_size,
-                                    config_.logit_softcap / temperature(), weights);
+  ops::cross_entropy_shard_backward(c.logits, c.row_max, c.sum_exp, c.targets, t.loss_scale, part_.first,
+                                    config_.vocab_size, config_.logit_softcap / temperature(), weights);
   ops::cross_entropy_weight_gradient(g.dw, g.dw_sum, c.logits, c.x, c.is_first(), c.is_last());
   chunk_backward(t, g, c.first, c.x, c.logits);
 }

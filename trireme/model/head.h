@@ -19,6 +19,7 @@
 #include "trireme/model/adapted_product.h"
 #include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
+#include "trireme/model/embedding.h"
 #include "trireme/model/layers.h"
 #include "trireme/model/objective.h"
 #include "trireme/model/tensor_parallel.h"
@@ -32,8 +33,9 @@ void check_objective(const ModelConfig& config, const Precision& precision, cons
 class HeadUnit : public Unit {
  public:
   /// `scores` is needed for pairs and policies.
-  HeadUnit(const ModelConfig& config, const Parallel& parallel, const Adapters& adapters = {},
-           const Objective& objective = {}, std::shared_ptr<const Scores> scores = nullptr);
+  HeadUnit(const ModelConfig& config, const Parallel& parallel, const VocabularyPart& part,
+           const Adapters& adapters = {}, const Objective& objective = {},
+           std::shared_ptr<const Scores> scores = nullptr);
   std::string name() const override { return "head"; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
@@ -92,7 +94,7 @@ class HeadUnit : public Unit {
   void declare_adapter(UnitValues& values, int64_t tokens, int64_t rows, const Precision& precision) const;
   bool has_adapter() const { return !product_.adapters.empty(); }
   /// Whether the loss is computed here in chunks, and not by one call (ops::cross_entropy_forward_backward).
-  bool in_chunks() const { return parallel_.tp_size > 1 || has_adapter() || !objective_.is_plain(); }
+  bool in_chunks() const { return !part_.is_whole || has_adapter() || !objective_.is_plain(); }
   /// Numbers that sum_rows() keeps of a row: the largest logit, the sum of exponentials, the target's logit, and with
   /// label smoothing the sum of logits.
   int64_t sums_of_row() const { return objective_.label_smoothing > 0 ? 4 : 3; }
@@ -102,6 +104,7 @@ class HeadUnit : public Unit {
 
   ModelConfig config_;
   Parallel parallel_;
+  VocabularyPart part_;
   Norm norm_;
   Product product_;
   std::vector<ParameterSpec> parameters_;

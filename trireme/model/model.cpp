@@ -104,8 +104,9 @@ std::vector<std::unique_ptr<Unit>> build_units(const ModelConfig& config, const 
     rotary = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::all);
   if (config.rope_local_theta > 0)
     local = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::windowed);
+  const VocabularyPart part = vocabulary_part(config, parallel, precision.on_gpu);
   std::vector<std::unique_ptr<Unit>> units;
-  units.push_back(std::make_unique<EmbeddingUnit>(config, parallel, adapters));
+  units.push_back(std::make_unique<EmbeddingUnit>(config, parallel, part, adapters));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     if (config.is_free() && i == config.free.split_layer)
       units.push_back(std::make_unique<FreeBlock>(config, parallel, rotary));
@@ -119,7 +120,7 @@ std::vector<std::unique_ptr<Unit>> build_units(const ModelConfig& config, const 
   if (config.is_classifier())
     units.push_back(std::make_unique<ClassifierHead>(config, parallel));
   else
-    units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters,
+    units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, part, adapters,
                                                options.objective, options.scores));
   return units;
 }
