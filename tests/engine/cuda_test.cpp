@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/engine/device.h"
+#include "trireme/optim/settings.h"
 
 namespace trireme::engine {
 namespace {
@@ -50,6 +51,7 @@ TEST_F(CudaEngine, OneRankComputesWhatTheCpuComputes) {
     for (const char* family : {"llama", "gpt2", "qwen3", "gemma3"}) {
       SCOPED_TRACE(testing::Message() << family << ", compute " << c10::toString(bound.precision.compute));
       Job job{.model = small_model(family), .precision = bound.precision, .steps = 10, .ragged = true};
+      job.model.vocab_size = 64;
       const Outcome cpu = run(job);
       job.on_gpu = true;
       const Outcome gpu = run(job);
@@ -57,6 +59,57 @@ TEST_F(CudaEngine, OneRankComputesWhatTheCpuComputes) {
       if (bound.precision.compute == at::kDouble) {
         EXPECT_LE(relative_distance(gpu.parameters, cpu.parameters), 1e-9);
       }
+    }
+}
+
+// Also: 61 tokens, which a GPU pads.
+TEST_F(CudaEngine, OtherFamiliesComputeWhatTheCpuComputes) {
+  for (const char* family :
+       {"llama", "gpt2", "mistral", "qwen2", "gemma", "gemma2", "granite", "smollm3", "starcoder2", "phi3 whole"}) {
+    SCOPED_TRACE(family);
+    Job job{.model = small_model(family == std::string("phi3 whole") ? "phi3" : family), .precision = kFloat64};
+    job.model.rotary_fraction = 1;
+    const Outcome cpu = run(job);
+    job.on_gpu = true;
+    const Outcome gpu = run(job);
+    expect_near(gpu, cpu, {kFloat64, 1e-10, 1e-10});
+    EXPECT_LE(relative_distance(gpu.parameters, cpu.parameters), 1e-9);
+    if (job.model.num_attention_heads % 2 != 0) continue;
+    job.mesh = {.shard = 1, .tp = 2};
+    expect_near(run(job), cpu, {kFloat64, 1e-10, 1e-10});
+  }
+}
+
+TEST_F(CudaEngine, EveryOptimizerThatIsNotRefusedUpdatesAsOnTheCpu) {
+  for (const auto& choice : optim::choices_of(optim::Rule{})) {
+    if (!optim::runs_on_gpu(choice.value)) continue;
+    SCOPED_TRACE(choice.name);
+    Job job{.model = small_llama(), .precision = kFloat64};
+    job.optimizer.rule = choice.value;
+    job.optimizer.momentum = 0.9;
+    const Outcome cpu = run(job);
+    job.on_gpu = true;
+    const Outcome gpu = run(job);
+    expect_near(gpu, cpu, {kFloat64, 1e-10, 1e-10});
+    EXPECT_LE(relative_distance(gpu.parameters, cpu.parameters), 1e-9);
+  }
+}
+
+TEST_F(CudaEngine, StepsInsideTheBackwardPassHaveTheBitsOfStepsAtItsEnd) {
+  using Mesh = comm::MeshSizes;
+  for (const Mesh& mesh : {Mesh{.shard = 1}, Mesh{.shard = 2}, Mesh{.pp = 2, .shard = 2}, Mesh{.shard = 1, .tp = 2}})
+    for (const char* family : {"llama", "gpt2"}) {
+      SCOPED_TRACE(testing::Message() << family << ", pp " << mesh.pp << " shard " << mesh.shard << " tp " << mesh.tp);
+      Job job{.model = small_model(family), .precision = kMixed, .mesh = mesh, .on_gpu = true};
+      if (job.model.num_attention_heads % mesh.tp != 0) continue;
+      job.strategy = plan::Strategy::full_shard;
+      job.max_norm.reset();
+      const Outcome late = run(job);
+      job.steps_in_backward = true;
+      const Outcome early = run(job);
+      EXPECT_EQ(early.losses, late.losses);
+      EXPECT_EQ(early.norms, late.norms);
+      EXPECT_TRUE(at::equal(early.parameters, late.parameters)) << relative_distance(early.parameters, late.parameters);
     }
 }
 
@@ -107,6 +160,10 @@ TEST_F(CudaEngine, RecomputationAndPrefetchChangeNoBit) {
     job.recompute = {.mode = mode};
     expect_equal_bits(run(job), plain);
   }
+  for (const model::WrapBy by : {model::WrapBy::layer, model::WrapBy::parameter}) {
+    job.grouping.by = by;
+    EXPECT_EQ(run(job).losses, plain.losses);
+  }
 }
 
 // Each pair of values of two properties that occurs at all.
@@ -154,7 +211,13 @@ TEST_F(CudaEngine, AdaptersAreTrainedAsOnTheCpu) {
       for (int64_t layer = 0; layer < job.model.num_hidden_layers; ++layer)
         for (const char* matrix : {"self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.down_proj"})
           job.adapters.modules["model.layers." + std::to_string(layer) + "." + matrix] = {
-              .rank = 4, .scale = 2, .init = model::AdapterInit::random, .rate_of_b = 3};
+              .rank = 4,
+              .scale = 2,
+              .bias = family == std::string("qwen3"),
+              .init = model::AdapterInit::random,
+              .rate_of_b = 3};
+      job.adapters.modules["lm_head"] = {.rank = 3, .scale = 2, .init = model::AdapterInit::random};
+      if (family == std::string("llama")) job.adapters.whole = {"model.norm"};
       const Outcome cpu = run(job);
       job.on_gpu = true;
       const Outcome one = run(job);

@@ -202,7 +202,7 @@ TEST(Recompute, OfAnyChoiceHasTheBitsOfNone) {
   for (const ModelConfig& config : {llama(2, false), gpt2(true), without_windows(qwen3(2)), gemma3(2)})
     for (const auto& names : choices)
       for (const int tp : {1, 2}) {
-        if (!config.post_norms && names.size() > 0 && names.back() == "mlp_out") continue;
+        if (!config.post_norms && !names.empty() && names.back() == "mlp_out") continue;
         const UnitRun none{
             .config = config,
             .precision = {at::kBFloat16, at::kFloat},

@@ -336,6 +336,34 @@ TEST_F(Cuda, OneShardHasTheBitsOfTheWholeVocabulary) {
     }
 }
 
+// GPT-2's vocabulary as a GPU holds it (model/embedding.h), against the processor's without padding.
+TEST_F(Cuda, ThePaddedLogitsOfAnOddVocabularyGiveItsLoss) {
+  constexpr int64_t kTokens = 40, kWidth = 64, kVocabulary = 50257, kPadded = 50264;
+  const at::Device gpu(at::kCUDA, 0);
+  for (const auto dtype : kDtypes) {
+    SCOPED_TRACE(c10::toString(dtype));
+    const at::Tensor x = random({kTokens, kWidth}, dtype, 1), targets = targets_of(kTokens, kVocabulary);
+    const at::Tensor w = (random({kVocabulary, kWidth}, at::kDouble, 2) * 0.5).to(dtype);
+    const at::Tensor loss = at::zeros({1}, at::kDouble), dx = at::empty_like(x), dw = at::empty_like(w);
+    cross_entropy_forward_backward(loss, dx, dw, x, w, targets, 0.125,
+                                   poisoned({kTokens, kVocabulary}, dtype, at::kCPU), {});
+    at::Tensor table = at::zeros({kPadded, kWidth}, at::TensorOptions(dtype).device(gpu));
+    table.narrow(0, 0, kVocabulary).copy_(w);
+    const at::Tensor x_gpu = x.to(gpu), logits = poisoned({kTokens, kPadded}, dtype, gpu);
+    multiply(logits, x_gpu, table.t());
+    const Outputs phases =
+        shard_phases(logits.narrow(1, 0, kVocabulary), targets.to(gpu), 1, kPadded, kVocabulary, /*softcap=*/0);
+    const at::Tensor &d_logits = phases[4], dx_gpu = poisoned(x.sizes(), dtype, gpu),
+                     dw_gpu = poisoned(table.sizes(), dtype, gpu);
+    multiply(dx_gpu, d_logits, table);
+    multiply(dw_gpu, d_logits.t(), x_gpu);
+    EXPECT_NEAR((phases[3].item<double>() - 3.5) / loss.item<double>(), 1, std::min(1e-3, loss_bound(dtype)));
+    EXPECT_LE(relative_error(dx_gpu, dx), loss_bound(dtype));
+    EXPECT_LE(relative_error(dw_gpu.narrow(0, 0, kVocabulary), dw), loss_bound(dtype));
+    EXPECT_TRUE(dw_gpu.narrow(0, kVocabulary, kPadded - kVocabulary).eq(0).all().item<bool>());
+  }
+}
+
 // ---- embedding ----
 
 /// One id hundreds of times, others a few, some on other ranks, many rows of the table without any.

@@ -67,7 +67,7 @@ def others_are_refused(r):
     refused(r, "labels of texts: refused on a GPU", "a model that classifies texts computes on processors only", **data, task="classify",
             data__train_data_path=r.folder / "labels.jsonl")
     refused(r, "pairs of replies: refused on a GPU", "learning from pairs (dpo.*) computes on processors only", **data, task="preferences",
-            data__train_data_path=r.folder / "pairs.jsonl", train__max_seq_length=64)
+            data__train_data_path=r.folder / "pairs.jsonl", data__packing="none", train__max_seq_length=64)
     result = r.run([r.program, "grpo", "llama-5m", "--accelerator", "cuda", "--grpo.prompts", r.folder / "prompts.jsonl", "--reward.functions", "[exact]"])
     ring.check(result.code == 2 and "learning from rewards computes on processors only" in result.text, "rewards: refused on a GPU", str(result))
 
