@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include <fstream>
 #include <optional>
 #include <string>
+
+#include "trireme/base/child_process.h"
 
 namespace trireme::base {
 namespace {
@@ -27,6 +30,24 @@ TEST(Process, AStartIsTheSameEachTimeAndOfAGoneProcessThereIsNone) {
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
   EXPECT_EQ(process_start_ticks(child), std::optional<uint64_t>(0));
+}
+
+TEST(Process, SignalsDoNotEndTheWaitForAChild) {
+  struct sigaction interrupts{}, before{};
+  interrupts.sa_handler = [](int) {};
+  sigaction(SIGALRM, &interrupts, &before);  // without SA_RESTART
+  const pid_t child = fork();
+  if (child == 0) {
+    usleep(100'000);
+    _exit(3);
+  }
+  const itimerval often{{0, 5'000}, {0, 5'000}}, never{};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  const int status = wait_for_end(child);
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 // A rank that has no descriptor left would take its peers for dead.

@@ -19,8 +19,11 @@ TEST(ValidateParallel, EveryCombinationThatCannotWorkIsRefusedWithAWayOut) {
       {"mesh.shard=4 mesh.replicate=1", 2,
        "error: a mesh of pp 1 x replicate 1 x shard 4 x cp 1 x tp 1 is 4 ranks, but 2 ranks start\n"
        "  set devices to the product, or leave mesh.replicate and mesh.shard at auto"},
-      {"mesh.tp=3", 4, "tp 3 is 3 ranks, but 4 ranks start"},
-      {"mesh.pp=2 mesh.cp=2 mesh.tp=2", 4, "is 8 ranks, but 4 ranks start"},
+      {"mesh.tp=3", 4,
+       "error: mesh.pp 1 x mesh.cp 1 x mesh.tp 3 takes a multiple of 3 ranks, but 4 ranks start\n"
+       "  start 3 or 6 ranks, or change these sizes"},
+      {"mesh.pp=2 mesh.cp=2 mesh.tp=2", 4, "start 8 ranks, or change these sizes"},
+      {"mesh.tp=3 mesh.shard=1", 4, "tp 3 is 3 ranks, but 4 ranks start"},
       {"strategy=no_shard mesh.replicate=2", 4, "is 2 ranks, but 4 ranks start"},
       // The strategy and the mesh.
       {"strategy=no_shard mesh.shard=2", 4,

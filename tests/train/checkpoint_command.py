@@ -34,7 +34,7 @@ class Suite:
                    "list: a row for each checkpoint, newest first", str(result))
         ring.require(rows[1].split()[0] == "4" and rows[2].split()[0] == "2", "list: newest first", str(result))
         result = self.command("list", self.ring.folder / "nowhere")
-        ring.check(result.code == 2 and "there is no folder" in result.err, "list: a folder that is not there is one error", str(result))
+        ring.check(result.code == 2 and "there is no folder" in result.err and result.out == "", "list: a folder that is not there is one error", str(result))
 
     def keeps_private_what_is(self):
         """Whoever may not read the model may not read what was made of it."""

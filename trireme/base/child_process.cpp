@@ -104,8 +104,15 @@ void ChildProcess::end(std::chrono::milliseconds grace) {
   const auto last = std::chrono::steady_clock::now() + grace;
   while (!has_ended() && std::chrono::steady_clock::now() < last) usleep(kLook);
   kill(-pid_, SIGKILL);
-  if (!ended_) waitpid(pid_, &status_, 0);
+  if (!ended_) status_ = wait_for_end(pid_);
   pid_ = -1;
+}
+
+int wait_for_end(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
 }
 
 std::string text_of_ending(int status) {

@@ -47,6 +47,9 @@ class ChildProcess {
   bool ended_ = false;
 };
 
+/// Waits for the end of a child, through signals that interrupt the wait. Returns its status, as waitpid() tells it.
+int wait_for_end(pid_t child);
+
 /// "ended with exit code 3", "was ended by signal 9".
 std::string text_of_ending(int status);
 

@@ -6,9 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 
+#include "trireme/base/child_process.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/launch/supervise/spawn.h"
@@ -24,10 +24,8 @@ std::vector<std::string> own_environment() {
   return all;
 }
 
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+int exit_code_of(pid_t child) {
+  const int status = base::wait_for_end(child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -42,7 +40,7 @@ void run_child(const std::vector<std::string>& arguments, const fs::path& log, c
   request.arguments = {request.executable};
   request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
   sigprocmask(SIG_SETMASK, nullptr, &request.signal_mask);
-  const int code = wait_for(launch::spawn_rank(request));
+  const int code = exit_code_of(launch::spawn_rank(request));
   if (code == 0) return;
   std::string text = base::read_file(log);
   text.erase(text.find_last_not_of('\n') + 1);

@@ -130,9 +130,10 @@ std::string kind_of(const ck::FolderInfo& info) {
 int list(Arguments arguments) {
   const auto words = read_checkpoint_words(arguments, "list", 1, {});
   if (!words) return 0;
+  const std::vector<ck::FolderInfo> found = ck::list_checkpoints(words->folders[0]);
   fmt::print("{:>9}  {:>10}  {:<16}  {:>7}  {:>9}  {:<10}  {}\n", "step", "size", "saved", "tensors", "optimizer",
              "dtype", "state");
-  for (const ck::FolderInfo& info : ck::list_checkpoints(words->folders[0]))
+  for (const ck::FolderInfo& info : found)
     fmt::print("{:>9}  {:>10}  {:<16}  {:>7}  {:>9}  {:<10}  {}\n", info.step ? std::to_string(*info.step) : "-",
                base::human_bytes(info.bytes), local_time(info.saved), info.model_tensors, info.optimizer_tensors,
                info.dtypes, kind_of(info));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "trireme/base/child_process.h"
 #include "trireme/base/error.h"
 #include "trireme/launch/supervise/processes.h"
 #include "trireme/launch/supervise/spawn.h"
@@ -91,8 +91,7 @@ void Guardian::start() {
 void Guardian::stop() {
   if (pid_ > 0) {
     kill(pid_, SIGKILL);
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    base::wait_for_end(pid_);
   }
   pidfd_ = {};
   write_end_ = {};
