@@ -58,6 +58,8 @@ def settings_are_refused(r):
     (r.folder / "empty.txt").touch()
     refuses(r, "an empty file", command(data__train_data_path=r.folder / "empty.txt"), "empty.txt", "empty")
     refuses(r, "tokens for less than a step", command(train__max_steps="null", train__max_tokens=5), "train.max_tokens is 5", "shorter than one step")
+    refuses(r, "a dry run that nothing ends", command(train__max_steps="null", dry_run="true"), "nothing says when to stop", "train.max_steps")
+    refuses(r, "a dry run of a backend for programs", command(comm__backend="threads", dry_run="true"), "backend threads", "shm")
     refuses(r, "no devices", [*command(), "--devices", "0"], "devices", "at least 1")
     unknown = command()
     unknown[unknown.index("llama-5m")] = "lama-5m"

@@ -115,6 +115,7 @@ class Start {
     if (!is_first()) return 0;
     say_what_was_read(parsed_.accounts);
     validate(settings_, world_size(settings_));
+    validate_backend(settings_, world_size(settings_));
     job_.show_plan(settings_);
     return 0;
   }

@@ -49,7 +49,14 @@ Values with_tuning(Values more) {
 }
 
 const std::array kTrainings = {
-    Training{.name = "pretrain"},
+    Training{.name = "pretrain",
+             .help =
+                 "trireme pretrain MODEL --data TextFiles --data.train_data_path my_texts/ --train.max_steps 1000\n"
+                 "trireme pretrain --config configs/austen.yaml --devices 2\n"
+                 "trireme pretrain --resume out/pretrain --train.max_steps 2000\n\n"
+                 "Trains a model to continue text: new weights for the name of a shape (llama-32m), or those of a\n"
+                 "Hugging Face folder further. Checkpoints, metrics and logs go to out_dir. --devices N starts N\n"
+                 "ranks. --dry_run shows mesh, batches and memory, and starts nothing.\n\n"},
     Training{.name = "finetune_full",
              .needs_weights = true,
              .help = "trireme finetune_full FOLDER --data JSON --data.json_path chat.jsonl\n\n"
@@ -140,8 +147,16 @@ void show_plan(const Settings& settings) {
     fmt::print("a step   {} of {}, {} at a time on each rank\n\n",
                base::plural(settings.train.global_batch_size, "sequence"),
                base::plural(train::sequence_length(settings, config), "token"), settings.train.micro_batch_size);
-  fmt::print("{}\n{}\nNothing was started or written. Leave dry_run out to start this run.\n", mesh_text(settings),
+  fmt::print("{}\n{}\nNothing was started or written, and neither weights nor data were read. Leave dry_run out to start this run.\n", mesh_text(settings),
              memory_text(settings, /*rank=*/0));
+}
+
+// What settings alone can show.
+void check_settings(const Training& training, const Settings& settings) {
+  validate_run_length(settings);
+  if (training.name != "pretrain" && model::config_of(settings.model).is_free())
+    throw UsageError(fmt::format(
+        "{} is not built for a Free Transformer; go on with its training: trireme pretrain FOLDER", training.name));
 }
 
 int run_training(const Training& training, Arguments arguments) {
@@ -157,18 +172,18 @@ int run_training(const Training& training, Arguments arguments) {
                 .plan = train::plan_host,
                 .check =
                     [&](const Settings& settings) {
-                      validate_run_length(settings);
+                      check_settings(training, settings);
                       // A small encoder may begin with new weights.
                       if (training.needs_weights && settings.task != train::Learning::classify)
                         train::check_has_weights(settings, training.name);
-                      if (training.name != "pretrain" && model::config_of(settings.model).is_free())
-                        throw UsageError(fmt::format(
-                            "{} is not built for a Free Transformer; go on with its training: trireme pretrain FOLDER",
-                            training.name));
                       train::check_pretrain(settings);
                     },
                 .run = train::pretrain,
-                .show_plan = show_plan,
+                .show_plan =
+                    [&](const Settings& settings) {
+                      check_settings(training, settings);
+                      show_plan(settings);
+                    },
                 .uses_gpus = true,
                 .owns_out_dir = true,
                 .saves_when_stopped = true},

@@ -78,7 +78,7 @@ std::vector<std::string> wanted_of(const Table& table, const std::vector<std::st
     if (!is_group && table.find(key) == nullptr) {
       std::vector<std::string> names;
       for (const Section& section : table.sections())
-        if (names.empty() || names.back() != public_name(section)) names.emplace_back(public_name(section));
+        if (std::ranges::find(names, public_name(section)) == names.end()) names.emplace_back(public_name(section));
       throw UsageError(fmt::format("error: there is no setting or group of settings '{}'\n  {}\n  groups are {}", word,
                                    hint_for(table, word), base::join(names, ", ")));
     }
