@@ -88,6 +88,7 @@ struct GemmFloat : Gemm512 {
 
 /// On processors that multiply bfloat16 too, float32 keeps the tile of their kernel, which is measured on Zen 4.
 struct GemmFloatWide : GemmFloat {
+  using Wide = GemmFloatWide;
   static constexpr int kStrip = 6, kPanel = 64, kFromMemory = 0;
   static constexpr int64_t kDepth = 1536, kDepthPacked = kGemmDepthPacked, kBlock = kGemmBlockUnits, kKeptColumns = 128;
   static constexpr bool kPacksA = false, kLoadsAhead = false, kStartsFromSums = true;

@@ -15,7 +15,7 @@
 //   kPacksA          A is packed even if its rows could be read in place
 //   kLoadsAhead      a panel's unit is loaded while the one before it is multiplied
 //   kFromMemory      the first of every so many rows is broadcast by the multiply-adds themselves; 0: none
-//   Wide             the M of float32 with the same units, or the same M
+//   Wide             the M of float32 with the same units and tile, or the same M: its tiles serve both
 //   kStartsFromSums  a further piece of k begins with the sums so far; otherwise they are added at its end
 #pragma once
 
@@ -38,6 +38,8 @@ struct Tile {
   float* to_sums;  ///< partial sums, or a float32 C; null: `to_narrow`
   uint16_t* to_narrow;
   int64_t to_ld;
+  /// Writes float32 sums [rows, columns rounded up to vectors] to `to_narrow`.
+  void (*narrow)(const float* sums, const Tile& tile, int rows, int64_t columns);
   const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
   int64_t ahead_step = 64;  ///< bytes from the line beside a unit to that beside the next, if each fetches one
   // A panel in blocks (panels-inl.h).
@@ -130,10 +132,20 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
     each([&](int r, int v, auto lanes) {
       M::store_first(tile.to_sums + r * tile.to_ld + v * kLanes, sum[r][v], lanes);
     });
-  else
-    each([&](int r, int v, auto) {
-      M::store_narrow(tile.to_narrow + r * tile.to_ld + v * kLanes, sum[r][v], v + 1 < Vectors ? kLanes : last);
-    });
+  else {
+    alignas(64) float wide[Rows * Vectors * kLanes];
+    each([&](int r, int v, auto) { M::store_first(wide + (r * Vectors + v) * kLanes, sum[r][v], all); });
+    tile.narrow(wide, tile, Rows, columns);
+  }
+}
+
+/// Tile::narrow of M.
+template <class M>
+void narrow_sums(const float* sums, const Tile& tile, int rows, int64_t columns) {
+  for (int r = 0; r < rows; ++r)
+    for (int64_t column = 0; column < columns; column += kLanes, sums += kLanes)
+      M::store_narrow(tile.to_narrow + r * tile.to_ld + column, M::load_first(sums, M::first(kLanes)),
+                      smaller(kLanes, columns - column));
 }
 
 /// Calls multiply_tile for exactly `rows` rows, and for as many vectors as `columns` need (kAhead: if these are all).
@@ -330,11 +342,11 @@ struct Gemm {
           const Tile tile = tile_at(row, m0, n0 + j, j, columns, first, last);
           const int64_t width = smaller(M::kPanel, columns - j);
           if (packs_a)
-            multiply_strip<M, true>(
+            multiply_strip<typename M::Wide, true>(
                 rows, depth, reinterpret_cast<const char*>(packed_a + (row - g0) / M::kStrip * strip_units(depth)), 0,
                 b + j * depth, tile, width);
           else if constexpr (!M::kPacksA)
-            multiply_strip<M, false>(rows, depth, a_at(row, u0 * M::kPair), call.a_ld * kElement, b + j * depth, tile,
+            multiply_strip<typename M::Wide, false>(rows, depth, a_at(row, u0 * M::kPair), call.a_ld * kElement, b + j * depth, tile,
                                      width);
         }
       }
@@ -346,6 +358,7 @@ struct Gemm {
     const bool in_c = call.c_is_float || kElement == 4;
     float* c = static_cast<float*>(call.c) + row * call.c_ld + column;
     Tile tile{};
+    tile.narrow = narrow_sums<M>;
     if (!first || call.accumulate) tile.before = in_c ? c : sums, tile.before_ld = in_c ? call.c_ld : columns;
     tile.starts = !first;
     if (in_c)
@@ -361,6 +374,7 @@ struct Gemm {
 template <class M>
 void run_gemm(const GemmCall& call, const GemmTeam& team, int thread, void* scratch) {
   static_assert(kGemmGroup % M::kStrip == 0 && kGemmColumns % M::kPanel == 0);
+  static_assert(M::kStrip == M::Wide::kStrip && M::kPanel == M::Wide::kPanel);
   Gemm<M>(call, team.num_threads, scratch).run(team, thread);
 }
 

@@ -19,6 +19,7 @@ namespace {
 /// Panels whose elements have two bytes, for a kernel that multiplies them as float32.
 template <class M>
 struct NarrowPanels : M {
+  using Wide = NarrowPanels;
   using Unit = uint16_t;
   static typename M::UnitVec load_units(const uint16_t* from) { return M::widen_units(from); }
 };
@@ -347,7 +348,7 @@ struct PanelGemm {
         tile.ahead = reinterpret_cast<const char*>(from) + kDistance, tile.ahead_step = smaller(64, kUnitBytes);
       else
         lines = ahead.take(strips, depth, tile);
-      if constexpr (M::kPacksA)
+      if constexpr (M::kPacksA && std::is_same_v<Panels, M>)
         if (rows_of_a.packed) {
           const auto* a = rows_of_a.at + (row - g0) / M::kStrip * gemm.strip_units(depth);
           multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
@@ -361,10 +362,14 @@ struct PanelGemm {
   template <class Panels, bool kPacked>
   static void multiply_ahead(int lines, int64_t rows, int64_t depth, const char* a, int64_t a_row,
                              const typename Panels::Unit* panel, const Tile& tile, int64_t columns) {
-    if (lines == 0) return multiply_strip<Panels, kPacked, 0>(rows, depth, a, a_row, panel, tile, columns);
-    if (lines == 1) return multiply_strip<Panels, kPacked, 1>(rows, depth, a, a_row, panel, tile, columns);
-    if (lines == 2) return multiply_strip<Panels, kPacked, 2>(rows, depth, a, a_row, panel, tile, columns);
-    multiply_strip<Panels, kPacked, 4>(rows, depth, a, a_row, panel, tile, columns);
+    using W = typename Panels::Wide;
+    // Narrow panels meet few rows only, and fetch their own lines.
+    if constexpr (!std::is_same_v<Panels, M>)
+      return multiply_strip<W, kPacked, kUnitLines>(rows, depth, a, a_row, panel, tile, columns);
+    if (lines == 0) return multiply_strip<W, kPacked, 0>(rows, depth, a, a_row, panel, tile, columns);
+    if (lines == 1) return multiply_strip<W, kPacked, 1>(rows, depth, a, a_row, panel, tile, columns);
+    if (lines == 2) return multiply_strip<W, kPacked, 2>(rows, depth, a, a_row, panel, tile, columns);
+    multiply_strip<W, kPacked, 4>(rows, depth, a, a_row, panel, tile, columns);
   }
 
   // Packing. `call` is then B's columns alone, as b.
