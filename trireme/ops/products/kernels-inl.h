@@ -269,6 +269,12 @@ struct Gemm {
     }
   }
 
+  /// Rows of a group are divided evenly between its strips: one of two rows would wait for each of its sums.
+  static int64_t strips_of(int64_t rows) { return (rows + M::kStrip - 1) / M::kStrip; }
+  int64_t strip_begin(int64_t strip, int64_t rows) const {
+    return call.a_transposed ? smaller(rows, strip * M::kStrip) : rows * strip / strips_of(rows);
+  }
+
   /// Units from one packed strip to the next: one line more than a strip has, or all strips of a group would start in
   /// the same set of the level-1 cache. Packing may write into that line.
   static int64_t strip_units(int64_t depth) { return depth * M::kStrip + kLanes; }
@@ -277,9 +283,11 @@ struct Gemm {
   void pack_a(int64_t k0, int64_t depth, int64_t row, int64_t rows) const {
     if (call.a_transposed) return pack_transposed_a(k0, depth, row, rows);
     if constexpr (M::kPacksA)
-      for (int64_t r = 0; r < rows; r += M::kStrip)
-        transpose<M>(packed_a + r / M::kStrip * strip_units(depth), M::kStrip, a_at(row + r, k0), call.a_ld * kElement,
-                  smaller(M::kStrip, rows - r), depth, M::kStrip);
+      for (int64_t strip = 0; strip < strips_of(rows); ++strip) {
+        const int64_t r = strip_begin(strip, rows), here = strip_begin(strip + 1, rows) - r;
+        transpose<M>(packed_a + strip * strip_units(depth), M::kStrip, a_at(row + r, k0), call.a_ld * kElement, here,
+                     depth, here);
+      }
   }
 
   void pack_transposed_a(int64_t k0, int64_t depth, int64_t row, int64_t rows) const {
@@ -336,14 +344,14 @@ struct Gemm {
     for (int64_t g0 = m0; g0 < m1; g0 += kGemmGroup) {
       const int64_t g1 = smaller(m1, g0 + kGemmGroup);
       if (packs_a) pack_a(u0 * M::kPair, depth, g0, g1 - g0);
-      for (int64_t row = g0; row < g1; row += M::kStrip) {
-        const int64_t rows = smaller(M::kStrip, g1 - row);
+      for (int64_t strip = 0; strip < strips_of(g1 - g0); ++strip) {
+        const int64_t row = g0 + strip_begin(strip, g1 - g0), rows = g0 + strip_begin(strip + 1, g1 - g0) - row;
         for (int64_t j = 0; j < columns; j += M::kPanel) {
           const Tile tile = tile_at(row, m0, n0 + j, j, columns, first, last);
           const int64_t width = smaller(M::kPanel, columns - j);
           if (packs_a)
             multiply_strip<typename M::Wide, true>(
-                rows, depth, reinterpret_cast<const char*>(packed_a + (row - g0) / M::kStrip * strip_units(depth)), 0,
+                rows, depth, reinterpret_cast<const char*>(packed_a + strip * strip_units(depth)), 0,
                 b + j * depth, tile, width);
           else if constexpr (!M::kPacksA)
             multiply_strip<typename M::Wide, false>(rows, depth, a_at(row, u0 * M::kPair), call.a_ld * kElement, b + j * depth, tile,

@@ -339,18 +339,20 @@ struct PanelGemm {
   void multiply_strips(int64_t panel, const typename Panels::Unit* from, int64_t u0, int64_t depth, int64_t g0,
                        int64_t g1, const RowsOfA& rows_of_a, const Tiles& tiles, Ahead& ahead) const {
     const int64_t width = smaller(M::kPanel, call.n - panel * M::kPanel);
-    for (int64_t row = g0; row < g1; row += M::kStrip) {
-      const int64_t rows_now = smaller(M::kStrip, g1 - row), strips = (g1 - row + M::kStrip - 1) / M::kStrip;
+    const int64_t strips = gemm.strips_of(g1 - g0);
+    for (int64_t strip = 0; strip < strips; ++strip) {
+      const int64_t row = g0 + gemm.strip_begin(strip, g1 - g0),
+                    rows_now = g0 + gemm.strip_begin(strip + 1, g1 - g0) - row;
       Tile tile = tiles(row);
       // A single strip fetches what it multiplies itself, but for panels in blocks.
       int lines = in_blocks ? 0 : kUnitLines;
       if (few_rows())
         tile.ahead = reinterpret_cast<const char*>(from) + kDistance, tile.ahead_step = smaller(64, kUnitBytes);
       else
-        lines = ahead.take(strips, depth, tile);
+        lines = ahead.take(strips - strip, depth, tile);
       if constexpr (M::kPacksA && std::is_same_v<Panels, M>)
         if (rows_of_a.packed) {
-          const auto* a = rows_of_a.at + (row - g0) / M::kStrip * gemm.strip_units(depth);
+          const auto* a = rows_of_a.at + strip * gemm.strip_units(depth);
           multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
           continue;
         }
