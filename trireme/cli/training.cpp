@@ -50,13 +50,12 @@ Values with_tuning(Values more) {
 
 const std::array kTrainings = {
     Training{.name = "pretrain",
-             .help =
-                 "trireme pretrain MODEL --data TextFiles --data.train_data_path my_texts/ --train.max_steps 1000\n"
-                 "trireme pretrain --config configs/austen.yaml --devices 2\n"
-                 "trireme pretrain --resume out/pretrain --train.max_steps 2000\n\n"
-                 "Trains a model to continue text: new weights for the name of a shape (llama-32m), or those of a\n"
-                 "Hugging Face folder further. Checkpoints, metrics and logs go to out_dir. --devices N starts N\n"
-                 "ranks. --dry_run shows mesh, batches and memory, and starts nothing.\n\n"},
+             .help = "trireme pretrain MODEL --data TextFiles --data.train_data_path my_texts/ --train.max_steps 1000\n"
+                     "trireme pretrain --config configs/austen.yaml --devices 2\n"
+                     "trireme pretrain --resume out/pretrain --train.max_steps 2000\n\n"
+                     "Trains a model to continue text: new weights for the name of a shape (llama-32m), or those of a\n"
+                     "Hugging Face folder further. Checkpoints, metrics and logs go to out_dir. --devices N starts N\n"
+                     "ranks. --dry_run shows mesh, batches and memory, and starts nothing.\n\n"},
     Training{.name = "finetune_full",
              .needs_weights = true,
              .help = "trireme finetune_full FOLDER --data JSON --data.json_path chat.jsonl\n\n"
@@ -147,8 +146,10 @@ void show_plan(const Settings& settings) {
     fmt::print("a step   {} of {}, {} at a time on each rank\n\n",
                base::plural(settings.train.global_batch_size, "sequence"),
                base::plural(train::sequence_length(settings, config), "token"), settings.train.micro_batch_size);
-  fmt::print("{}\n{}\nNothing was started or written, and neither weights nor data were read. Leave dry_run out to start this run.\n", mesh_text(settings),
-             memory_text(settings, /*rank=*/0));
+  fmt::print(
+      "{}\n{}\nNothing was started or written, and neither weights nor data were read. Leave dry_run out to start this "
+      "run.\n",
+      mesh_text(settings), memory_text(settings, /*rank=*/0));
 }
 
 // What settings alone can show.

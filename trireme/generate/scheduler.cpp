@@ -50,8 +50,7 @@ int64_t Scheduler::add(Request request) {
   auto text = std::make_unique<Text>();
   text->id = next_id_++;
   text->tokens.assign(request.tokens.begin(), request.tokens.begin() + length);
-  if (length > limits_.context)
-    text->tokens.erase(text->tokens.begin(), text->tokens.end() - limits_.slid());
+  if (length > limits_.context) text->tokens.erase(text->tokens.begin(), text->tokens.end() - limits_.slid());
   text->common = request.judged_from ? std::clamp<int64_t>(*request.judged_from - 1, 0, length) : length;
   if (!limits_.whole_prompts && text->common > 0) {
     Prefix& prefix = prompts_[key_of(*text)];

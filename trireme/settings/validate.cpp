@@ -92,8 +92,8 @@ void check_sequence(const Settings& settings, const MeshShape& mesh, config::Pro
 void check_mesh(const Settings& settings, const MeshShape& mesh, int64_t world_size, config::Problems& problems) {
   const int64_t unit = mesh.pp * mesh.cp * mesh.tp;
   if (!settings.mesh.replicate && !settings.mesh.shard && world_size % unit != 0)
-    problems.add(fmt::format("mesh.pp {} x mesh.cp {} x mesh.tp {} takes a multiple of {}, but {} start", mesh.pp, mesh.cp,
-                             mesh.tp, base::plural(unit, "rank"), base::plural(world_size, "rank")),
+    problems.add(fmt::format("mesh.pp {} x mesh.cp {} x mesh.tp {} takes a multiple of {}, but {} start", mesh.pp,
+                             mesh.cp, mesh.tp, base::plural(unit, "rank"), base::plural(world_size, "rank")),
                  {}, fmt::format("start {} ranks, or change these sizes", base::near_multiples(world_size, unit)));
   else if (mesh.product() != world_size)
     problems.add(fmt::format("a mesh of pp {} x replicate {} x shard {} x cp {} x tp {} is {}, but {} start", mesh.pp,

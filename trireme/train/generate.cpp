@@ -211,7 +211,8 @@ void check_generate(const Settings& settings) {
   check_codes(settings, known.config);
   if (g.chat) chat_family(g, adapt::weights_of(place));
   if (g.prompts) check_prompts(settings, adapt::weights_of(place));
-  if (!g.prompts && !g.chat) cache_wish(g, known, std::ssize(encode({.text = g.prompt}, *known.tokenizer, g, known.folder)));
+  if (!g.prompts && !g.chat)
+    cache_wish(g, known, std::ssize(encode({.text = g.prompt}, *known.tokenizer, g, known.folder)));
 }
 
 int generate(const Settings& settings, const launch::RankEnvironment& environment,

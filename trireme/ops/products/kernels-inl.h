@@ -350,12 +350,12 @@ struct Gemm {
           const Tile tile = tile_at(row, m0, n0 + j, j, columns, first, last);
           const int64_t width = smaller(M::kPanel, columns - j);
           if (packs_a)
-            multiply_strip<typename M::Wide, true>(
-                rows, depth, reinterpret_cast<const char*>(packed_a + strip * strip_units(depth)), 0,
-                b + j * depth, tile, width);
+            multiply_strip<typename M::Wide, true>(rows, depth,
+                                                   reinterpret_cast<const char*>(packed_a + strip * strip_units(depth)),
+                                                   0, b + j * depth, tile, width);
           else if constexpr (!M::kPacksA)
-            multiply_strip<typename M::Wide, false>(rows, depth, a_at(row, u0 * M::kPair), call.a_ld * kElement, b + j * depth, tile,
-                                     width);
+            multiply_strip<typename M::Wide, false>(rows, depth, a_at(row, u0 * M::kPair), call.a_ld * kElement,
+                                                    b + j * depth, tile, width);
         }
       }
     }

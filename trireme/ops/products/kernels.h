@@ -28,7 +28,8 @@ constexpr int64_t kDeepestBlock = 64;
 
 /// How the codes of 16 columns lie in a block, from the first element of k to the last. A nibble is half a byte.
 enum class CodeOrder {
-  lanes,  ///< AVX-512. Values: 4 bytes for eight elements of a column. Numbers: a row of two elements, one after another
+  lanes,  ///< AVX-512. Values: 4 bytes for eight elements of a column. Numbers: a row of two elements, one after
+          ///< another
   pairs,  ///< AVX512-BF16: two elements of a column side by side
   quarters  ///< AVX2: 32 bytes for four elements, as unpacking them by halves of a register needs it; bytes as in lanes
 };

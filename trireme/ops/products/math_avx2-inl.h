@@ -213,17 +213,17 @@ struct Gemm256 {
     return product;
   }
 
-  /// Calls write(i, values) for the 16 columns of each of four elements, whose nibbles are the 32 bytes at `codes`: those
-  /// of 0 and 1 are the lower ones. Values are looked up byte by byte. Numbers have no bits in their lower two bytes.
+  /// Calls write(i, values) for the 16 columns of each of four elements, whose nibbles are the 32 bytes at `codes`:
+  /// those of 0 and 1 are the lower ones. Values are looked up byte by byte. Numbers have no bits in their lower two
+  /// bytes.
   template <PanelCode kCode, class Write>
   __attribute__((always_inline)) static void each_nibble(const Lookup& lookup, const char* codes, const Write& write) {
     const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)), low = _mm256_set1_epi8(15);
     const __m256i nibbles[2] = {_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16(both, 4), low)};
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
-      const auto byte = [&](int b) __attribute__((always_inline)) {
-        return _mm256_shuffle_epi8(lookup.bytes[b], nibbles[i]);
-      };
+      const auto byte = [&](int b)
+                            __attribute__((always_inline)) { return _mm256_shuffle_epi8(lookup.bytes[b], nibbles[i]); };
       const auto put = [&](int element, __m256i lower, __m256i upper) __attribute__((always_inline)) {
         write(element, Floats{_mm256_castsi256_ps(_mm256_unpacklo_epi16(lower, upper)),
                               _mm256_castsi256_ps(_mm256_unpackhi_epi16(lower, upper))});

@@ -27,8 +27,8 @@ template <class M>
 constexpr bool kHasNarrowPanels = M::kElementBytes == 2 && M::kPair == 1;
 
 /// Calls write(u, v, units) for vector v of the units with elements [first, last) of a block of whole numbers,
-/// multiples of 8, with AVX-512. Two elements of 16 columns are 32 numbers, in 32 or 16 bytes: those of the earlier one first, or
-/// (kPair 2) both of each column together. In 4 bits the second half of the 32 are the upper nibbles.
+/// multiples of 8, with AVX-512. Two elements of 16 columns are 32 numbers, in 32 or 16 bytes: those of the earlier one
+/// first, or (kPair 2) both of each column together. In 4 bits the second half of the 32 are the upper nibbles.
 template <class M, int Vectors, PanelCode kCode, class Write>
 __attribute__((always_inline)) inline void each_number(const char* block, int64_t first, int64_t last,
                                                        const char* ahead, const Write& write) {
@@ -95,7 +95,8 @@ struct CodePanels : M {
     for (int64_t k = 0; k < end; k += kBlocks.depth, panel += kBlocks.bytes(M::kPanel)) {
       const int64_t first = larger(0, tile.skipped - k), from = (k - tile.skipped) / M::kPair;
       // Behind the end of a panel comes the next that is not read yet.
-      const char* ahead = panel + kDistance + (panel + kDistance < tile.panel_end ? 0 : (kPanels - 1) * tile.panel_bytes);
+      const char* ahead =
+          panel + kDistance + (panel + kDistance < tile.panel_end ? 0 : (kPanels - 1) * tile.panel_bytes);
       each_of_block<M, Vectors, kCode>(lookup, panel, tile.panel_bytes, first, smaller(kBlocks.depth, end - k), ahead,
                                        [&](int64_t u, int v, typename M::UnitVec units)
                                            __attribute__((always_inline)) { write(from + u, v, units); });
@@ -320,7 +321,8 @@ struct PanelGemm {
       multiply_strip<Panels, false, 0, kMostCodeRows>(g1 - g0, depth, a, a_row, from, tile,
                                                       smaller(M::kPanel, call.n - panel * M::kPanel));
     else
-      multiply_strip<Panels, false, 0, 1, M::kPanelsAtOnce * M::kPanel / kLanes>(1, depth, a, a_row, from, tile, columns);
+      multiply_strip<Panels, false, 0, 1, M::kPanelsAtOnce * M::kPanel / kLanes>(1, depth, a, a_row, from, tile,
+                                                                                 columns);
   }
 
   /// Widens the blocks with units [first, last) of a panel.
