@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <memory>
 #include <random>
 #include <span>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/checkpoint/disk.h"
+#include "trireme/engine/arena.h"
 #include "trireme/engine/offload_file.h"
 
 namespace trireme::bench {
@@ -60,24 +59,23 @@ int64_t read_plainly(const std::filesystem::path& path) {
 }
 
 DiskRates offload_rates(const std::filesystem::path& folder, int64_t buffers) try {
-  // Of each direction: as much at a time as the matrices of a group, in more than a disk's own cache may hold.
-  constexpr int64_t kPart = int64_t{64} << 20, kParts = 4;
+  // A value of a tile of the optimizer's state at a time (plan::StepPlan::step_tile). Of each direction as much memory
+  // as the matrices of a group, and more of the disk than its own cache may hold.
+  constexpr int64_t kPart = int64_t{4} << 20, kParts = 64, kMemory = 16 * kPart;
   constexpr double kSeconds = 2;
   enum class Way { read, write };
   engine::OffloadFile file(folder, 2 * kParts * kPart);
-  struct Free {
-    void operator()(char* memory) const { std::free(memory); }
+  // As the arena, on huge pages: a disk may take a page at a time, which was measured to take up to four times as long.
+  const engine::MappedMemory to_write(kMemory), to_read(kMemory);
+  const auto at = [](const engine::MappedMemory& memory, int64_t part) {
+    return static_cast<char*>(memory.data()) + part * kPart % kMemory;
   };
-  const auto buffer = [] {
-    std::unique_ptr<char, Free> memory(static_cast<char*>(std::aligned_alloc(4096, kPart)));
-    for (int64_t at = 0; at < kPart; at += kPiece) std::memcpy(memory.get() + at, noise().data(), kPiece);
-    return memory;
-  };
-  const auto to_write = buffer(), to_read = buffer();
+  for (int64_t piece = 0; piece < kMemory; piece += kPiece)
+    std::memcpy(static_cast<char*>(to_write.data()) + piece, noise().data(), kPiece);
   const int depth = static_cast<int>(buffers);
   engine::BlockIo writes(file.descriptor(), depth), reads(file.descriptor(), depth);
   for (int64_t part = 0; part < 2 * kParts; ++part)
-    file.write(writes, to_write.get(), part * kPart, kPart, "the measurement");
+    file.write(writes, at(to_write, part), part * kPart, kPart, "the measurement");
   struct Measured {
     double rate, work;
   };
@@ -88,9 +86,9 @@ DiskRates offload_rates(const std::filesystem::path& folder, int64_t buffers) tr
     base::Crew(ways.size(), [&](size_t i) {
       for (int64_t part = 0; watch.seconds() < kSeconds; part = (part + 1) % kParts) {
         if (ways[i] == Way::write)
-          file.write(writes, to_write.get(), part * kPart, kPart, "the measurement");
+          file.write(writes, at(to_write, part), part * kPart, kPart, "the measurement");
         else
-          file.read(reads, to_read.get(), (kParts + part) * kPart, kPart, "the measurement");
+          file.read(reads, at(to_read, part), (kParts + part) * kPart, kPart, "the measurement");
         moved += kPart;
       }
     }).join();

@@ -24,10 +24,10 @@ struct DiskRates {
   double work = 0;  ///< seconds of a core for a GB: checksums, and the kernel's part
 };
 
-/// Of the disk of `folder`, in the blocks and past the cache as offloading does it, `buffers` blocks at a time in each
-/// direction; zeros: the folder lies in memory, or has no room.
+/// Of the disk of `folder`, in the blocks, past the cache and with memory like the arena's as offloading does it,
+/// `buffers` blocks at a time in each direction; zeros: the folder lies in memory, or has no room.
 ///
-/// Cost      7 s, and 512 MiB of the disk
+/// Cost      7 s, 128 MiB of memory, and 512 MiB of the disk
 DiskRates offload_rates(const std::filesystem::path& folder, int64_t buffers);
 
 /// Asks the system to drop the cached pages of every file below `path`, so that the next read is from the disk. The
