@@ -142,8 +142,8 @@ config::Section section(OffloadSettings& s) {
                 Rules{.at_least = 0, .bytes = true}},
                {"offload.prefetch", &s.prefetch,
                 "computations or optimizer steps between the start of a copy and its first use; more hides slower "
-                "copies and takes more memory; auto is the least of 1 to 8 with which the predicted step (trireme "
-                "bench calibrate) is within 1 % of the shortest",
+                "copies and takes more memory; auto is the least of 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 with which the "
+                "predicted step (trireme bench calibrate) is within 1 % of the shortest",
                 Rules{.unit = "actions",
                       .at_least = 0,
                       .at_most = 64,

@@ -36,7 +36,7 @@ Foretold foretell(const Settings& settings, const model::Model& model, const pla
     const costs::Machines machines{.hardware = costs::read_hardware("this"),
                                    .ranks = plan.request.mesh.world_size(),
                                    .threads = at::get_num_threads()};
-    return {.distance = costs::choose_distance(costs::seconds_by_distance(model, plan, machines), fits)};
+    return {.distance = costs::choose_distance(costs::steps_by_distance(model, plan, machines), fits)};
   } catch (const UsageError& error) {  // no file, or one without a figure that these values need
     constexpr std::string_view kError = "error: ";
     const std::string_view text = error.what();

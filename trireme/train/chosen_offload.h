@@ -23,7 +23,7 @@ struct ChosenOffload {
 /// The same on all ranks. On machines that were not measured, and on several machines, whose steps are not predicted,
 /// `auto` is 1. Kept for the next call with the same settings.
 ///
-/// Cost      for offload.fit as plan::offload_rungs(); for offload.prefetch auto as costs::seconds_by_distance(), and
+/// Cost      for offload.fit as plan::offload_rungs(); for offload.prefetch auto as costs::steps_by_distance(), and
 ///           with offload.fit a UnlikeRanks::measure() for each distance that is looked at
 /// Errors    UsageError: the settings name kinds of values of which there are none, and no others
 ChosenOffload choose_offload(const Settings& settings, const model::ModelConfig& model, int num_ranks);
