@@ -1,8 +1,9 @@
 # Compiler, linker and cache settings, and the two functions every CMakeLists.txt of the tree uses.
 find_program(TRIREME_CCACHE ccache)
 if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # gcc's precompiled headers are cacheable only with these relaxations; the base folder makes paths relative, so
-  # that another build folder or clone finds what this one compiled.
+  # gcc's precompiled headers are cacheable only with these relaxations. The base folder makes paths relative, so that
+  # another clone finds what this one compiled; but clang's precompiled headers hold paths, and what uses them is
+  # compiled again there.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TRIREME_CCACHE})
 endif()
