@@ -8,6 +8,8 @@
 #include "trireme/model/initialize.h"
 #include "trireme/model/quantized.h"
 #include "trireme/ops/blocks/quantize.h"
+#include "trireme/ops/products/kernels.h"
+#include "trireme/ops/products/products.h"
 
 namespace trireme::engine {
 namespace {
@@ -81,7 +83,15 @@ class InFourBits : public testing::TestWithParam<int> {
   }
 };
 
+/// Whether whole numbers times their scales stay unrounded (ops::multiply_blocks), so that dense bfloat16 differs.
+bool is_exacter_than_values(BlockFormat format, const model::Precision& precision) {
+  const auto kernels = ops::gemm_kernels(precision.compute);
+  return (format == BlockFormat::q8_0 || format == BlockFormat::q4_0) && precision.compute == at::kBFloat16 &&
+         !kernels.empty() && kernels.front()->k_multiple == 1;
+}
+
 TEST_P(InFourBits, LossesAndGradientsAreThoseOfTheValues) {
+  Outcome in_float32;
   for (const model::Precision& precision : {kFloat64, kFloat32, kMixed}) {
     Job in_bits = job(precision);
     in_bits.steps = 1;
@@ -90,8 +100,15 @@ TEST_P(InFourBits, LossesAndGradientsAreThoseOfTheValues) {
     dense.weights = values_of(dense, kCases[GetParam()].format);
     const Outcome few = run(in_bits), all = run(dense);
     const bool exact = precision.compute == at::kDouble;
-    EXPECT_NEAR(few.losses[0], all.losses[0], exact ? 1e-12 : 1e-6);
-    EXPECT_LE(relative_distance(few.gradients, all.gradients), exact ? 1e-11 : 1e-6);
+    if (precision.compute == at::kFloat) in_float32 = few;
+    if (is_exacter_than_values(kCases[GetParam()].format, precision)) {
+      EXPECT_NEAR(few.losses[0], in_float32.losses[0], 1e-3);
+      EXPECT_LE(relative_distance(few.gradients, in_float32.gradients),
+                1.2 * relative_distance(all.gradients, in_float32.gradients));
+    } else {
+      EXPECT_NEAR(few.losses[0], all.losses[0], exact ? 1e-12 : 1e-6);
+      EXPECT_LE(relative_distance(few.gradients, all.gradients), exact ? 1e-11 : 1e-6);
+    }
     EXPECT_EQ(few.planned, few.allocated);
     EXPECT_LT(few.planned[0], all.planned[0]);
   }
