@@ -165,7 +165,7 @@ void multiply_strip(int64_t rows, int64_t depth, const char* a, int64_t a_row, c
 template <class M>
 struct Gemm {
   using Unit = typename M::Unit;
-  static constexpr int64_t kElement = M::kElementBytes, kUnit = M::kPair * kElement;  // bytes in memory
+  static constexpr int64_t kElement = M::kElementBytes;  // bytes in memory
 
   const GemmCall& call;
   Unit* packed_b;
