@@ -15,10 +15,15 @@ def build(kind, shape, sequence, dtype):
     """kind: plain, litgpt or transformers; shape: namespace of shapes.SHAPES; dtype: that of the rotary tables."""
     model = {"plain": Plain, "litgpt": Litgpt, "transformers": Transformers}[kind](shape, sequence, dtype)
     for name, weight in model.named_parameters():
-        if weight.dim() > 1:
-            deviation = 0.02 / (2 * shape.blocks) ** 0.5 if name.endswith(WRITES_RESIDUAL) else 0.02
-            nn.init.normal_(weight, std=deviation)
+        draw(name, weight, shape)
     return model
+
+
+def draw(name, weight, shape):
+    """Draws a weight of the model; those of norms stay 1."""
+    if weight.dim() > 1:
+        deviation = 0.02 / (2 * shape.blocks) ** 0.5 if name.endswith(WRITES_RESIDUAL) else 0.02
+        nn.init.normal_(weight, std=deviation)
 
 
 def rotary(x_BSHd, cosine_S1d, sine_S1d):
