@@ -73,7 +73,7 @@ endfunction()
 
 # How much of the machine a test takes. CTest hands out slots, three a core (CMakePresets.json: jobs): a test that mostly
 # waits takes one, one that computes three, every other two. COST: the longest start first, for no core to be idle
-# beside the last of them. Measured alone on two cores; a test that tests/CMakeLists.txt does not name takes
+# beside the last of them. Measured in whole runs on two cores; a test that tests/CMakeLists.txt does not name takes
 # two slots and few seconds.
 function(trireme_test_load name)
   set(slots 2)
