@@ -88,7 +88,7 @@ TEST(Conversation, ErrorsNamePlaceAndField) {
   EXPECT_EQ(record_refusal(R"({"messages": []})"), "f.jsonl:7: messages is empty: a conversation has messages");
   EXPECT_EQ(record_refusal(R"({"messages": {"role": "user"}})"), "f.jsonl:7: messages is an object, not a list");
   EXPECT_THAT(record_refusal(R"({"text": "once"})"), HasSubstr("f.jsonl:7: this is no conversation"));
-  EXPECT_EQ(record_refusal(R"({"messages": x})"), "f.jsonl:7: this is not valid JSON (byte 14 of the record)");
+  EXPECT_EQ(record_refusal(R"({"messages": x})"), "f.jsonl:7: this is not JSON (byte 14 of the record)");
   EXPECT_THAT(record_refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]})"),
               HasSubstr("messages[1].role is system behind others"));
   EXPECT_THAT(

@@ -63,7 +63,7 @@ TEST(PreferencePairs, ConversationsShareTheirFirstMessages) {
 TEST(PreferencePairs, WhatIsNoPairIsRefusedWithItsPlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"[1]", "pairs.jsonl:7: this is not a JSON object"},
-      {"{", "pairs.jsonl:7: this is not valid JSON"},
+      {"{", "pairs.jsonl:7: this is not JSON"},
       {R"({"chosen": "a"})", "pairs.jsonl:7: \"rejected\" is missing"},
       {R"({"rejected": "a"})", "\"chosen\" is missing"},
       {R"({"chosen": "a", "rejected": []})", "\"rejected\" is a list of messages, but another key of the pair is text"},

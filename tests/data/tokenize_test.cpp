@@ -216,7 +216,8 @@ TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
   };
   EXPECT_THAT(refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":7}\n"),
               AllOf(HasSubstr("a.jsonl, line 2"), HasSubstr("a number")));
-  EXPECT_THAT(refused("b.jsonl", "\n\n{\"text\":\"a\"\n"), AllOf(HasSubstr("b.jsonl, line 3"), HasSubstr("no JSON")));
+  EXPECT_THAT(refused("b.jsonl", "\n\n{\"text\":\"a\"\n"),
+              AllOf(HasSubstr("b.jsonl, line 3"), HasSubstr("is not JSON")));
   EXPECT_THAT(refused("c.jsonl", "{\"body\":\"a\"}"), AllOf(HasSubstr("line 1"), HasSubstr("--data.text_field")));
   EXPECT_THAT(refused("d.jsonl", "[\"text\"]"), HasSubstr("a list and not an object"));
   EXPECT_THAT(refused("e.jsonl", "{\"text\":{\"text\":\"a\"}}"), HasSubstr("an object and not a string"));

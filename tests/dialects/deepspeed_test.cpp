@@ -173,6 +173,14 @@ TEST(DeepSpeed, OneFolderAndOneRatioAreOfAllThatLeaves) {
               testing::HasSubstr("all that leaves goes to one folder"));
 }
 
+TEST(DeepSpeed, WhatLeavesIsNoKeyThatItDoesNotHave) {
+  EXPECT_THAT(
+      refused(R"({"zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_pth": "/a"}, "stage": 3}})"),
+      testing::HasSubstr("offload_optimizer.nvme_path"));
+  EXPECT_THAT(refused(R"({"zero_optimization": {"offload_optimizer": "cpu", "stage": 3}})"),
+              testing::HasSubstr("it is a map of settings: {\"device\": \"cpu\"}"));
+}
+
 TEST(DeepSpeed, WhatIsNotBuiltIsRefusedByNameUnlessItIsOff) {
   EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "pin_memory": true},
                        "zero_quantized_weights": false}, "fp16": {"enabled": false}})"),

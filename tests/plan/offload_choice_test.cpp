@@ -33,6 +33,14 @@ model::Model llama_of(const StepRequest& r) {
   return model::build_model(model::catalogue_config("llama-5m"), r.precision, r.parallel());
 }
 
+TEST(OffloadChoice, ATableOfASmallModelIsInMiB) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const std::string small = render_rungs({{.own = 5 * kMiB / 2, .host = kMiB}}, 3 * kMiB);
+  EXPECT_THAT(small, testing::AllOf(HasSubstr("own MiB"), HasSubstr("2.50       1.00       0.00  fits")));
+  EXPECT_THAT(render_rungs({{.own = 3072 * kMiB}}, 3072 * kMiB),
+              testing::AllOf(HasSubstr("own GiB   host GiB   disk GiB"), HasSubstr("3.00       0.00")));
+}
+
 // The last stage or the last shard may need the most. Every rank is planned to see it.
 TEST(OffloadChoice, TheFullestOfAllRanksCounts) {
   const OffloadSettings offload{.optimizer = Tier::cpu, .gradients = Tier::disk};

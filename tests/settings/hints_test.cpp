@@ -37,6 +37,12 @@ TEST(Hints, TheRightNameInTheWrongPlaceIsFound) {
   EXPECT_EQ(hint_for(all_settings(), "model.max_steps"), "it is train.max_steps");
 }
 
+TEST(Hints, TheSameWordsJoinedOtherwiseAreFound) {
+  EXPECT_EQ(hint_for(all_settings(), "save.interval"), "it is train.save_interval");  // not eval.interval
+  EXPECT_EQ(hint_for(all_settings(), "train.eval_max_iters"), "it is eval.max_iters");
+  EXPECT_EQ(hint_for(all_settings(), "eval_max_iters"), "it is eval.max_iters");
+}
+
 TEST(Hints, ASharedGroupAloneIsNoResemblance) {
   EXPECT_THAT(hint_for(all_settings(), "train.batch"), testing::HasSubstr("train.global_batch_size"));
   EXPECT_THAT(hint_for(all_settings(), "save.zzzz"), testing::StartsWith("there are save.mode, save.on_error"));

@@ -1,5 +1,6 @@
 // What people type who come from elsewhere, and the words that the refusal must hold: the thing and the way out.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -209,6 +210,44 @@ TEST(Refusals, OfPlacesThatCannotBeWritten) {
   for (const std::string& device : std::vector<std::string>{"/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
     EXPECT_THAT(refusal_of_places("--evaluate.json " + device), HasSubstr(device + " is a device or a pipe"));
   EXPECT_EQ(refusal_of_places("--evaluate.json /dev/shm/result.json"), "");
+  EXPECT_THAT(refusal_of_places("--generate.output -"), HasSubstr("generate.output - is not standard output"));
+  EXPECT_THAT(refusal_of_places("--evaluate.json -"), HasSubstr("evaluate.json - is not standard output"));
+}
+
+TEST(Refusals, OfFoldersToOffloadTo) {
+  const YamlFile file("x");
+  const auto refusal = [](const std::string& path) {
+    return refusal_of_places("--offload.optimizer disk --offload.path " + path);
+  };
+  EXPECT_THAT(refusal(file.path()), HasSubstr("offload.path " + file.path() + ": Not a directory\n  set offload.path"));
+  EXPECT_THAT(refusal("/nowhere"), HasSubstr("offload.path /nowhere: No such file or directory\n  set offload.path"));
+}
+
+// A folder in which nobody may write. access() asks for the real user, whom root exchanges here.
+class ReadOnlyFolder {
+ public:
+  ReadOnlyFolder() : path_(std::filesystem::temp_directory_path() / fmt::format("read-only-{}", ::getpid())) {
+    std::filesystem::create_directory(path_);
+    ::chmod(path_.c_str(), 0555);
+    if (::geteuid() == 0) is_root_ = ::setreuid(65534, 0) == 0;
+  }
+  ~ReadOnlyFolder() {
+    if (is_root_) EXPECT_EQ(::setreuid(0, 0), 0);
+    std::filesystem::remove(path_);
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+  bool is_root_ = false;
+};
+
+TEST(Refusals, OfFoldersInWhichNothingCanBeWritten) {
+  const ReadOnlyFolder folder;
+  EXPECT_THAT(refusal_of_places("--evaluate.json " + folder.path() + "/new.json"),
+              HasSubstr("new.json cannot be written: Permission denied\n  name a file in another folder"));
+  EXPECT_THAT(refusal_of_places("--offload.optimizer disk --offload.path " + folder.path()),
+              HasSubstr("offload.path " + folder.path() + ": Permission denied"));
 }
 
 TEST(Refusals, OfResultsBehindALinkThatCannotBeWritten) {

@@ -107,7 +107,7 @@ TEST(YamlFile, AFileThatStartsWithACommaIsRefused) {
 
 TEST(YamlFile, ShapesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal_of_file("train: 4\n"),
-              HasSubstr("train is a group of settings and takes no value\n  F:1: train: 4"));
+              HasSubstr("train is a group of settings and takes no value\n  F:1: train: 4\n  its settings are train."));
   EXPECT_THAT(refusal_of_file("seed: {a: 1}\n"), HasSubstr("seed wants a whole number, not a group of settings"));
   EXPECT_THAT(refusal_of_file("seed: [1, 2]\n"), HasSubstr("seed wants a whole number, not the list [1, 2]"));
   EXPECT_THAT(refusal_of_file("trian: {max_steps: 1}\n"), HasSubstr("unknown setting trian"));

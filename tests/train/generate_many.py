@@ -89,10 +89,20 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     out.write_text(out.read_text()[:-30])  # torn
     again = r.run(list(map(str, command)))
     ring.check(again.code == 0 and [json.loads(line) for line in out.read_text().splitlines()] == slow, "a torn last line is written again", str(again))
+    again = r.run(list(map(str, command)))
+    ring.check(again.code == 0 and again.err.strip() == f"nothing to write: {len(slow):,} texts were there", "a file that holds all texts is told", str(again))
     other = r.run([*map(str, command), "--seed", "7"])
-    ring.check(other.code == 2 and "other settings" in other.err, "a file of other texts is refused", str(other))
+    ring.check(other.code == 2 and "texts.jsonl holds other texts: seed was 42, is 7 now; name another file" in other.err, "a file of other texts is refused",
+               str(other))
 
     refuses(r, run, "a line that is no JSON", '{"prompt": "a"}\nprompt\n', "broken.jsonl:2 is not JSON")
+    (r.folder / "latin.jsonl").write_bytes('{"prompt": "caf\u00e9"}\n'.encode("latin-1"))
+    for words in (["generate", run, "--prompts", "latin.jsonl"], ["evaluate", run, "--score", "latin.jsonl"],
+                  ["evaluate", run, "--multiple_choice", "latin.jsonl"], ["evaluate", run, "--tasks", "piqa=latin.jsonl"]):
+        result = r.run([r.program, *map(str, words)])
+        ring.check(result.code == 2 and "latin.jsonl:1 is not UTF-8 (byte 16)" in result.err, f"{words[2]} tells another encoding", str(result))
+    full = r.run(["bash", "-c", f"{r.program} generate {run} --prompts {file} --max_new_tokens 2 > /dev/full"])
+    ring.check(full.code == 74 and "cannot write standard output: the disk is full" in full.err, "texts that cannot be written are no success", str(full))
     refuses(r, run, "a line without a prompt", '{"text": "a"}\n', '"prompt" or "messages"')
     refuses(r, run, "an empty file", "\n\n", "holds no prompt")
     refuses(r, run, "a conversation without a chat format", '{"messages": [{"role": "user", "content": "a"}]}\n', "--chat_template")

@@ -44,6 +44,11 @@ ANSWERS = [
     ("--config run.yaml", 2, ["settings follow a subcommand"]),
     ("''", 2, ["no subcommand ''"]),
     ("pretrain", 2, ["no model is named"]),
+    ("explain memory", 2, ["no model is named; name a folder with a config.json behind the command, or for new weights a shape such as llama-5m"]),
+    ("evaluate {run} --tasks piqaa=text.txt", 2, ["there is no task piqaa (did you mean piqa?)"]),
+    ("{train} --dry_run true", 0, ["planned peak"]),
+    ("{train} --dry_run true --out_dir run", 2, ["run holds checkpoints of another run"]),
+    ("{train} --dry_run true --out_dir text.txt", 2, ["text.txt is a file"]),
     ("pretrain meta-llama/Llama-3.2-1B --train.max_steps 1", 2, ["meta-llama/Llama-3.2-1B", "nothing is downloaded", "llama-3.2-1b"]),
     ("pretrain LLAMA-5M --train.max_steps 1", 2, ["did you mean llama-5m?"]),
     ("pretrain run.yaml", 2, ["run.yaml is a file of settings", "--config run.yaml"]),
@@ -146,6 +151,30 @@ def answers_hold(r):
     ring.check(not bad, f"{len(ANSWERS)} commands are answered in words", "\n".join(bad))
 
 
+def the_first_page_names_every_part(r):
+    """What `trireme --help` says of bench, explain, data and checkpoint is what they have."""
+    page = r.run([r.program, "--help"]).out
+    for command in ("bench", "explain", "data"):
+        line = next(line for line in page.splitlines() if line.startswith(f"  trireme {command} "))
+        parts = [line.split()[0] for line in r.run([r.program, command, "--help"]).out.splitlines() if line[:2] == "  " and line[2:3].isalpha()]
+        missing = [part for part in parts if part not in line]
+        ring.check(len(parts) > 3 and not missing, f"trireme --help names the parts of {command}", f"{missing} of {parts}: {line}")
+
+
+def a_result_that_is_lost_is_no_success(r):
+    for words in (["--help"], ["explain", "memory", "llama-5m"], ["generate", r.folder / "run", "--prompt", "a", "--max_new_tokens", "2"]):
+        result = r.run(["bash", "-c", '"$0" "$@" > /dev/full', r.program, *map(str, words)])
+        ring.check(result.code == 74 and "cannot write standard output: the disk is full" in result.err, f"{words[0]} into a full disk", str(result))
+
+
+def what_is_printed_goes_into_no_file(r):
+    """A process that is started with closed descriptors opens its files under their numbers."""
+    command = r.command("closed", model=TINY, train__max_steps=2, train__save_interval=1)
+    result = r.run(["bash", "-c", '"$0" "$@" 0>&- 1>&- 2>&-', *map(str, command)])
+    lines = (r.folder / "closed" / "metrics.jsonl").read_text().splitlines()
+    ring.check(result.code == 0 and all(line.startswith("{") for line in lines), "with closed descriptors, metrics.jsonl holds metrics", str(result) + str(lines))
+
+
 def labels_are_predicted_on_one_rank_of_any_machine(r):
     env = ring.environment(HWLOC_SYNTHETIC="numa:2 core:1 pu:1", HWLOC_THISSYSTEM="1")
     result = r.run([r.program, "evaluate", str(r.folder / "run"), "--classify", "text.txt"], env=env)
@@ -213,6 +242,9 @@ def a_resume_is_marked_in_the_picture(r):
 with ring.Ring(sys.argv[1]) as r:
     answers_hold(r)
     one_setting_is_one_setting(r)
+    the_first_page_names_every_part(r)
+    a_result_that_is_lost_is_no_success(r)
+    what_is_printed_goes_into_no_file(r)
     labels_are_predicted_on_one_rank_of_any_machine(r)
     the_environment_is_checked(r)
     a_sample_is_held_out(r)

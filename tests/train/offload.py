@@ -86,6 +86,12 @@ def refusals(r):
     refused("a kind with nothing to move", "nothing leaves a rank's memory: offload.master has nothing to move: units compute with", precision="32-true",
             offload__master="cpu")
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 4, MIB // 4))
+    refused("a file", ": Not a directory", **DISK | {"offload__path": r.program})
+    for what, settings in (("a folder in memory", DISK | {"offload__path": "/dev/shm"}), ("too little memory", {"offload__fit": "100KiB"}),
+                           ("an out_dir that is a file", {"out_dir": r.program})):
+        results = [r.run(r.command("refused", **MIXED | settings | dry)) for dry in ({}, {"dry_run": "true"})]
+        ring.check(all(result.code == 2 for result in results) and results[0].err == results[1].err, f"a dry run refuses {what} as the run does",
+                   "\n".join(map(str, results)))
     refused("a disk without room", "cannot offload", code=74, limit=small, **DISK | {"offload__path": str(r.folder)})
 
 

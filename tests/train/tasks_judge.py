@@ -141,7 +141,7 @@ with ring.Ring(sys.argv[1]) as r:
     write(r.folder / "joined.jsonl", [{"context": "a", "choices": [" b", " c"], "answer": 0}, {"context": "a " + whole[:-1], "choices": [" b", whole[-1]], "answer": 0}])
     refused = {"a choice without a token of its own": (["--multiple_choice", r.folder / "joined.jsonl"],
                                                        f'joined.jsonl:2: choice "{whole[-1]}" has no token of its own'),
-               "a name that is no task": (["--tasks", f"pica={r.folder}/piqa.jsonl"], "is no NAME=FILE with the name of a task: arc_challenge"),
+               "a name that is no task": (["--tasks", f"pica={r.folder}/piqa.jsonl"], "there is no task pica (did you mean piqa?); NAME=FILE names one of arc_challenge"),
                "a file that is not there": (["--tasks", f"piqa={r.folder}/nothing.jsonl"], "evaluate.tasks: "),
                "an answer that is no choice": (["--tasks", f"piqa={r.folder}/bad.jsonl"], 'bad.jsonl:1: "label" is no number from 0 to 1'),
                "rows of another task": (["--tasks", f"arc_easy={r.folder}/piqa.jsonl"], 'piqa.jsonl:1: there is no object under "choices"'),

@@ -1,8 +1,10 @@
 #include "trireme/train/generate.h"
 
+#include <cerrno>
 #include <cstdio>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/cli/start.h"
 #include "trireme/settings/validate.h"
 
@@ -37,8 +39,8 @@ int run_generate(Arguments arguments) {
        .run =
            [](const Settings& settings, const launch::RankEnvironment& environment) {
              return train::generate(settings, environment, [](std::string_view text) {
-               std::fwrite(text.data(), 1, text.size(), stdout);
-               std::fflush(stdout);
+               if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+                 base::throw_file_error("write", "standard output", errno);
              });
            }},
       arguments);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 #include "trireme/cli/training.h"
 #include "trireme/launch/identity/environment.h"
 #include "trireme/launch/machines/ssh_start.h"
+#include "trireme/launch/supervise/standard_descriptors.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
 
@@ -59,7 +61,7 @@ constexpr Subcommand kSubcommands[] = {
     {"launch", "start the ranks of any program: trireme launch --nproc_per_node 4 -- ./my_program",
      trireme::cli::run_launch},
     {"doctor", "check machines and ranks before a run, and say what to fix", trireme::cli::run_doctor},
-    {"explain", "show what a run would do, without running it: config, mesh, schedule, memory, settings",
+    {"explain", "show what a run would do, without running it: config, mesh, schedule, memory, generate, settings",
      trireme::cli::run_explain},
     {"plan",
      "what a training would need and take, on hardware that need not be here: trireme plan llama-3-8b --cluster 8xH100",
@@ -68,7 +70,8 @@ constexpr Subcommand kSubcommands[] = {
     {"checkpoint", "inspect and rewrite checkpoints: list, verify, diff, reshard, consolidate",
      trireme::cli::run_checkpoint},
     {"report", "find out how a job ended or where it hangs: trireme report hang out/austen", trireme::cli::run_report},
-    {"bench", "measure: train, ops, gemm, collectives, checkpoint, data, scaling, compare", trireme::cli::run_bench},
+    {"bench", "measure: train, ops, gemm, generate, collectives, checkpoint, data, scaling, calibrate, compare",
+     trireme::cli::run_bench},
 };
 
 void print_help() {
@@ -154,6 +157,14 @@ int report(const std::exception& e) {
                    : 1;
 }
 
+// What most commands print is their result, and one that is lost is no success. Of a training it is only the log.
+void require_written_output() {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (!flushed || std::ferror(stdout) != 0)
+    trireme::base::throw_file_error("write", "standard output", errno != 0 ? errno : EIO);
+}
+
 }  // namespace
 
 bool trireme::cli::is_subcommand(const std::string& word) {
@@ -173,9 +184,13 @@ std::string trireme::cli::did_you_mean(const std::string& word, const std::vecto
 }
 
 int main(int argc, char** argv) try {
+  trireme::launch::fill_standard_descriptors();
   leave_without_destructors();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes then fails with an error
-  return run(std::vector<std::string>(argv + 1, argv + argc));
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const int code = run(words);
+  if (words.empty() || !trireme::cli::trains(words[0])) require_written_output();
+  return code;
 } catch (const trireme::launch::Stopped& e) {
   trireme::base::info("{}", e.what());
   return trireme::launch::kStoppedEarly;

@@ -17,6 +17,7 @@
 #include "trireme/settings/validate.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/grpo.h"
+#include "trireme/train/out_dir.h"
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/setup.h"
@@ -129,8 +130,17 @@ void refuse_two_adapters(const ParsedSettings& parsed) {
                                    *parsed.settings.lora.initial_adapter, key));
 }
 
+// What the start would refuse in the places of this machine. Ranks on other hosts see others.
+void check_places(const Settings& settings) {
+  if (settings.launch.print || settings.launch.hosts || settings.launch.hostfile) return;
+  validate_places(settings);
+  train::refuse_another_runs_folder(settings);
+  if (settings.offload.any() || settings.offload.fit) train::plan_host(settings);
+}
+
 // What a run would be, without its weights and data.
 void show_plan(const Settings& settings) {
+  check_places(settings);
   const model::ModelConfig config = model::config_of(settings.model);
   const int64_t ranks = world_size(settings);
   train::check_accelerator(settings, config);

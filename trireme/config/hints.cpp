@@ -41,6 +41,26 @@ std::optional<int> distance_if_near(std::string_view typed, std::string_view can
   return distance <= forgiven ? std::optional(distance) : std::nullopt;
 }
 
+// The key that has the same words, joined otherwise: train.save_interval for save.interval, eval.max_iters for
+// train.eval_max_iters. Nothing if there are several, and for a single word.
+std::optional<std::string> same_words(const Table& table, std::string_view typed) {
+  const auto joined = [](std::string_view key) {
+    std::string words(key);
+    std::ranges::replace(words, '.', '_');
+    return words;
+  };
+  const std::string words = joined(typed);
+  std::vector<std::string> found;
+  for (const std::string& key : table.keys()) {
+    const std::string own = joined(key);
+    const auto is_end_of = [](const std::string& end, const std::string& whole) {
+      return end.find('_') != std::string::npos && (whole == end || whole.ends_with("_" + end));
+    };
+    if (key.find('.') != std::string::npos && (is_end_of(words, own) || is_end_of(own, words))) found.push_back(key);
+  }
+  return found.size() == 1 ? std::optional(found[0]) : std::nullopt;
+}
+
 struct Nearest {
   std::string text;
   int distance = std::numeric_limits<int>::max();
@@ -97,6 +117,9 @@ std::optional<std::string> refusal_of(const Table& table, std::string_view key) 
 
 std::string hint_for(const Table& table, std::string_view unknown_key) {
   const std::string_view leaf = leaf_of(unknown_key);
+  if (const Section* group =
+          unknown_key.ends_with('.') ? table.section_named(unknown_key.substr(0, unknown_key.size() - 1)) : nullptr)
+    return fmt::format("its settings are {}", first_keys(*group));
 
   // The right name in the wrong place: micro_batch_size, model.lr, train.interval.
   std::vector<std::string> elsewhere;
@@ -104,6 +127,7 @@ std::string hint_for(const Table& table, std::string_view unknown_key) {
     if (leaf_of(key) == leaf) elsewhere.push_back(key);
   }
   if (const OtherWords* row = look_up(table, leaf, false)) return std::string(row->sentence);
+  if (const auto same = same_words(table, unknown_key)) return fmt::format("it is {}", *same);
   if (elsewhere.size() == 1) return fmt::format("it is {}", elsewhere[0]);
   if (elsewhere.size() > 1 && elsewhere.size() < 4) return fmt::format("there are {}", base::join(elsewhere, " and "));
 

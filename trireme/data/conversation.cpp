@@ -9,6 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
+#include "trireme/text/not_json.h"
+#include "trireme/text/utf8.h"
 
 namespace trireme::data {
 namespace {
@@ -163,8 +165,9 @@ json parse_object(std::string_view text, const std::string& place) try {
   return value;
 } catch (const json::exception& error) {  // its text shows the input, whatever that is
   const auto* where = dynamic_cast<const json::parse_error*>(&error);
-  throw UsageError(fmt::format("{}: this is not valid JSON{}", place,
-                               where == nullptr ? "" : fmt::format(" (byte {} of the record)", where->byte)));
+  throw UsageError(fmt::format(
+      "{}: this is {}{}", place, text::why_not_json(text),
+      where == nullptr || !text::is_utf8(text) ? "" : fmt::format(" (byte {} of the record)", where->byte)));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
     // "[json.exception.parse_error.101] parse error at line 1, column 5: <what>"
     const std::string_view message = error.what();
     const size_t colon = message.find(": ");
-    throw UsageError(fmt::format("is no JSON, at byte {}: {}", position,
+    throw UsageError(fmt::format("is not JSON, at byte {}: {}", position,
                                  text::shown(colon == std::string_view::npos ? message : message.substr(colon + 2))));
   }
 

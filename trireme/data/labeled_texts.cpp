@@ -12,6 +12,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/data/from_settings.h"
+#include "trireme/text/not_json.h"
 
 namespace trireme::data {
 namespace {
@@ -56,7 +57,7 @@ std::vector<LabeledText> read_labeled_texts(const fs::path& path, const std::str
   std::vector<LabeledText> texts;
   if (const size_t first = all.find_first_not_of(" \t\r\n"); first != std::string::npos && all[first] == '[') {
     const json list = base::parse_json_if_sound(all);
-    if (!list.is_array()) throw UsageError(fmt::format("{} is no JSON", path.string()));
+    if (!list.is_array()) throw UsageError(fmt::format("{} is {}", path.string(), text::why_not_json(all)));
     for (size_t i = 0; i < list.size(); ++i)
       texts.push_back(
           parse_record(list[i], text_field, needs_labels, fmt::format("{}: entry {}", path.string(), i + 1)));
@@ -69,7 +70,7 @@ std::vector<LabeledText> read_labeled_texts(const fs::path& path, const std::str
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       std::string where = fmt::format("{}:{}", path.string(), number);
       const json record = base::parse_json_if_sound(line);
-      if (record.is_discarded()) throw UsageError(where + " is no JSON");
+      if (record.is_discarded()) throw UsageError(fmt::format("{} is {}", where, text::why_not_json(line)));
       texts.push_back(parse_record(record, text_field, needs_labels, std::move(where)));
     }
   }

@@ -9,6 +9,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/data/conversation.h"
+#include "trireme/text/not_json.h"
 
 namespace trireme::data {
 namespace {
@@ -90,7 +91,7 @@ bool PreferencePair::same() const {
 
 PreferencePair parse_preference_pair(std::string_view text, const std::string& place) {
   const json object = base::parse_json_if_sound(text);
-  if (object.is_discarded()) throw UsageError(place + ": this is not valid JSON");
+  if (object.is_discarded()) throw UsageError(fmt::format("{}: this is {}", place, text::why_not_json(text)));
   if (!object.is_object()) throw UsageError(place + ": this is not a JSON object");
   const Record record(object, place);
   record.refuse_others();

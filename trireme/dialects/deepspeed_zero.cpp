@@ -13,6 +13,8 @@ using config::Given;
 
 namespace {
 
+constexpr std::string_view kHeld = "host memory is planned and held";
+constexpr std::string_view kIsMap = "it is a map of settings: {\"device\": \"cpu\"}";
 constexpr std::string_view kCopies = "copies are planned: offload.prefetch says how early they are made";
 constexpr std::string_view kQuantized = "quantised communication (ZeRO++); leave it out";
 constexpr std::string_view kStages[] = {"no_shard", "zero1", "shard_grad_op", "full_shard"};
@@ -185,16 +187,26 @@ std::vector<Row> zero_rows() {
       {.key = "zero_optimization.cpu_offload", .takes = flag, .becomes = kOffloadOptimizer},
       {.key = "zero_optimization.cpu_offload_param", .takes = flag, .becomes = kOffloadParameters},
       {.key = "zero_optimization.cpu_offload_params", .takes = flag, .becomes = kOffloadParameters},
-      {.key = "zero_optimization.cpu_offload_use_pin_memory",
-       .takes = flag,
-       .ignored = "host memory is planned and held"},
+      {.key = "zero_optimization.cpu_offload_use_pin_memory", .takes = flag, .ignored = kHeld},
       {.key = "zero_optimization.offload_param.device", .takes = text, .becomes = kOffloadParameters},
       {.key = "zero_optimization.offload_optimizer.device", .takes = text, .becomes = kOffloadOptimizer},
       {.key = "zero_optimization.offload_param.nvme_path", .takes = text, .becomes = "offload.path"},
       {.key = "zero_optimization.offload_optimizer.nvme_path", .takes = text, .becomes = "offload.path"},
       {.key = "zero_optimization.offload_optimizer.ratio", .takes = number, .becomes = kOffloadRatio},
-      {.key = "zero_optimization.offload_param.*", .ignored = kCopies},
-      {.key = "zero_optimization.offload_optimizer.*", .ignored = kCopies},
+      {.key = "zero_optimization.offload_param.buffer_count", .takes = number, .ignored = kCopies},
+      {.key = "zero_optimization.offload_param.buffer_size", .takes = number, .ignored = kCopies},
+      {.key = "zero_optimization.offload_param.max_in_cpu", .takes = number, .ignored = kCopies},
+      {.key = "zero_optimization.offload_param.pin_memory", .takes = flag, .ignored = kHeld},
+      {.key = "zero_optimization.offload_param", .refused = kIsMap},
+      {.key = "zero_optimization.offload_optimizer.buffer_count", .takes = number, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.pipeline", .takes = flag, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.pipeline_read", .takes = flag, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.pipeline_write", .takes = flag, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.fast_init", .takes = flag, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.super_offload", .takes = flag, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.cpuadam_cores_perc", .takes = number, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.pin_memory", .takes = flag, .ignored = kHeld},
+      {.key = "zero_optimization.offload_optimizer", .refused = kIsMap},
       {.key = "zero_optimization.compute_grad_norm",
        .takes = flag,
        .ignored = "the norm is always computed: it is exact"},

@@ -49,7 +49,7 @@ constexpr int64_t kWidestHead = 256;  // of ops/attention/kernels_cuda.cu
 
 void check_gpu(const model::Model& model, const plan::StepRequest& request, bool poison) {
   if (request.offload.any())
-    throw UsageError("offload.* moves values of ranks on processors; leave it out with accelerator cuda");
+    throw UsageError("offload.* moves values of ranks on processors only; leave it out with accelerator cuda");
   if (poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
   const model::ModelConfig& c = model.config;
   const bool plain = !c.gated_mlp && c.activation != model::Activation::gelu_tanh;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
-#include "trireme/base/text.h"
+#include "trireme/engine/offload_room.h"
 #include "trireme/schedule/settings.h"
 
 namespace trireme::engine {
@@ -52,14 +51,8 @@ OffloadFile::OffloadFile(const std::filesystem::path& folder, int64_t bytes) : f
   if (file < 0) base::throw_file_error("offload to", folder, errno);
   file_ = base::FileDescriptor(file);
   if (const int code = posix_fallocate(file, 0, bytes); code != 0) {
-    struct statfs about = {};
-    statfs(folder.c_str(), &about);
     if (code != ENOSPC && code != EDQUOT && code != EFBIG) base::throw_file_error("offload to", folder, code);
-    throw base::FileError(
-        fmt::format("cannot offload {} to {}: it has {} left; set offload.path to a larger disk, or offload less",
-                    base::human_bytes(bytes), folder.string(),
-                    base::human_bytes(static_cast<int64_t>(about.f_bavail) * static_cast<int64_t>(about.f_bsize))),
-        folder, code);
+    throw_no_offload_room(folder, bytes, code);
   }
   cached_ = base::FileDescriptor(open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDWR | O_CLOEXEC));
   if (cached_.get() < 0) base::throw_file_error("open the offload file in", folder, errno);

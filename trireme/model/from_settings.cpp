@@ -105,7 +105,10 @@ void take_labels(ModelConfig& c, const ModelSettings& s) {
 }  // namespace
 
 ModelConfig config_of(const ModelSettings& m) {
-  if (m.name.empty()) throw UsageError("no model is named: give one, for instance 'trireme pretrain llama-5m'");
+  if (m.name.empty())
+    throw UsageError(
+        "no model is named; name a folder with a config.json behind the command, or for new weights a shape such as "
+        "llama-5m");
   ModelConfig c = named_model(m.name);
   const auto take = [](auto& field, const auto& given) {
     if (given) field = *given;

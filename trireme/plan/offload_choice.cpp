@@ -179,11 +179,14 @@ std::string describe(const OffloadSettings& offload) {
 }
 
 std::string render_rungs(const std::vector<OffloadRung>& rungs, int64_t own) {
-  const auto gib = [](int64_t bytes) { return double(bytes) / double(int64_t{1} << 30); };
-  std::string out = fmt::format("{:<64}{:>11}{:>11}{:>11}\n", "what leaves", "own GiB", "host GiB", "disk GiB");
+  const bool is_small = rungs.front().own < int64_t{1} << 30;
+  const char* const unit = is_small ? "MiB" : "GiB";
+  const auto in_unit = [&](int64_t bytes) { return double(bytes) / double(int64_t{1} << (is_small ? 20 : 30)); };
+  std::string out =
+      fmt::format("{:<64}{:>7} {}{:>7} {}{:>7} {}\n", "what leaves", "own", unit, "host", unit, "disk", unit);
   for (const OffloadRung& r : rungs)
-    out += fmt::format("{:<64}{:>11.2f}{:>11.2f}{:>11.2f}{}\n", describe(r.offload), gib(r.own), gib(r.host),
-                       gib(r.disk), r.own <= own ? "  fits" : "");
+    out += fmt::format("{:<64}{:>11.2f}{:>11.2f}{:>11.2f}{}\n", describe(r.offload), in_unit(r.own), in_unit(r.host),
+                       in_unit(r.disk), r.own <= own ? "  fits" : "");
   if (rungs.back().own > own)
     out += fmt::format("nothing fits in {}: try --recompute full, a smaller --train.micro_batch_size, or more ranks\n",
                        base::human_bytes(own));

@@ -1,7 +1,9 @@
 #include "trireme/schedule/settings.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -107,12 +109,17 @@ std::span<const config::Choice<Tier>> choices_of(Tier) {
 std::optional<config::Refusal> check_offload_folder(const std::string& folder) {
   constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6;
   struct statfs about = {};
-  if (statfs(folder.c_str(), &about) != 0)
-    return config::Refusal{fmt::format("offload.path {}: {}", folder, std::strerror(errno)),
-                           "set offload.path to a folder on a disk"};
+  const auto refused = [&](int code) {
+    return config::Refusal{fmt::format("offload.path {}: {}", folder, std::strerror(code)),
+                           "set offload.path to a folder on a disk in which files can be made"};
+  };
+  if (statfs(folder.c_str(), &about) != 0) return refused(errno);
+  struct stat entry = {};
+  if (stat(folder.c_str(), &entry) == 0 && !S_ISDIR(entry.st_mode)) return refused(ENOTDIR);
   if (about.f_type == kTmpfs || about.f_type == kRamfs)
     return config::Refusal{fmt::format("offload.path {} lies in memory, where offloading saves nothing", folder),
                            "set offload.path to a folder on a disk, or offload to cpu"};
+  if (access(folder.c_str(), W_OK | X_OK) != 0) return refused(errno);
   return std::nullopt;
 }
 

@@ -145,7 +145,8 @@ void check_accelerator(const Settings& settings, int64_t world_size, config::Pro
     problems.add("a GPU's gradients travel in the dtype of its units and are summed in fp32", {},
                  "precision.reduce and precision.gradients other than auto need accelerator cpu");
   if (settings.offload.any() || settings.offload.fit)
-    problems.add("offload.* moves values of ranks on processors", {}, "leave offload.* out with accelerator cuda");
+    problems.add("offload.* moves values of ranks on processors only, and accelerator is cuda", {},
+                 "leave offload.* out with accelerator cuda");
   if (settings.eval.max_new_tokens)
     problems.add("sample replies are written on processors only", {},
                  "leave eval.max_new_tokens out, and give a checkpoint to trireme generate");
@@ -233,7 +234,7 @@ void validate_run_length(const Settings& settings) {
   config::Problems problems;
   if (settings.model.name.empty())
     problems.add("no model is named", {},
-                 "give one first, for instance 'trireme pretrain llama-5m', or a folder with a config.json");
+                 "name a folder with a config.json behind the command, or for new weights a shape such as llama-5m");
   train::check_run_length(settings.train, problems);
   problems.throw_if_any();
 }

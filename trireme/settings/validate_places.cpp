@@ -1,6 +1,9 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -96,7 +99,10 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
       return file.key != result.key && !(file.is_result && file.key < result.key) &&
              is_same_file(file.path, result.path);
     });
-    if (is_folder(result.path))
+    if (result.path == "-")
+      problems.add(what + " is not standard output: results take the place of a file", {},
+                   "name a file, for instance result.json");
+    else if (is_folder(result.path))
       problems.add(what + " is a folder", {}, "name a file in it");
     else if (is_device(result.path) || is_device(target))
       problems.add(what + " is a device or a pipe, and results take the place of a file", {},
@@ -104,6 +110,9 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
     else if (!is_folder(folder) && (made.empty() || !is_inside(folder, made)))
       problems.add(fmt::format("{} cannot be written: there is no folder {}", what, folder.string()), {},
                    "make the folder first, or name a file in another one");
+    else if (is_folder(folder) && ::access(folder.c_str(), W_OK) != 0)
+      problems.add(fmt::format("{} cannot be written: {}", what, std::strerror(errno)), {},
+                   "name a file in another folder");
     else if (other != named.end())
       problems.add(fmt::format("{} is the file of {}, too", what, other->key), {},
                    "one would be written over the other; name another file");

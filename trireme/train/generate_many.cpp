@@ -174,9 +174,13 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   if (!in.is_first_rank) return 0;
   results.finish();
   const double seconds = watch.seconds();
-  fmt::print(stderr, "{}{} with {} in {:.1f} s, {:.1f} tokens/s\n", base::plural(sums[1].item<int64_t>(), "text"),
-             results.count() > 0 ? fmt::format(" beside {} that were there", results.count()) : "",
-             base::plural(sums[0].item<int64_t>(), "token"), seconds, sums[0].item<double>() / seconds);
+  const auto written = sums[1].item<int64_t>();
+  if (written == 0)
+    fmt::print(stderr, "nothing to write: {} were there\n", base::plural(results.count(), "text"));
+  else
+    fmt::print(stderr, "{} with {} in {:.1f} s, {:.1f} tokens/s{}\n", base::plural(written, "text"),
+               base::plural(sums[0].item<int64_t>(), "token"), seconds, sums[0].item<double>() / seconds,
+               results.count() > 0 ? fmt::format(", beside {} that were there", results.count()) : "");
   return 0;
 }
 

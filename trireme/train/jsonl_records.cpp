@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/text/not_json.h"
 
 namespace trireme::train {
 
@@ -25,7 +26,7 @@ void for_each_record(const std::filesystem::path& path, const std::string& setti
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const nlohmann::json record = base::parse_json_if_sound(line);
     const std::string place = fmt::format("{}:{}", path.string(), number);
-    if (record.is_discarded()) throw UsageError(place + " is not JSON");
+    if (record.is_discarded()) throw UsageError(fmt::format("{} is {}", place, text::why_not_json(line)));
     try {
       if (!record.is_object()) throw UsageError("this is not a JSON object");
       read(record, place);

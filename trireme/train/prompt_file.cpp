@@ -13,8 +13,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/named_file.h"
+#include "trireme/base/text.h"
 #include "trireme/data/conversation.h"
 #include "trireme/text/chat_encoder.h"
+#include "trireme/text/not_json.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -75,7 +77,8 @@ std::vector<Prompt> read_prompts(const fs::path& file) {
     try {
       prompts.push_back(parse_prompt(base::parse_json<ordered_json>(line), place));
     } catch (const nlohmann::json::exception&) {
-      throw UsageError(place + " is not JSON; a prompt is a line such as {\"prompt\": \"It is\"}");
+      throw UsageError(fmt::format("{} is {}; a prompt is a line such as {{\"prompt\": \"It is\"}}", place,
+                                   text::why_not_json(line)));
     } catch (const UsageError& e) {
       const std::string_view said = e.what();
       throw UsageError(said.starts_with(place) ? std::string(said) : fmt::format("{}: {}", place, said));
@@ -139,6 +142,19 @@ class FileLock {
   int file_;
 };
 
+/// ": max_new_tokens was 50, is 500 now", or nothing if what was written about them cannot be read.
+std::string what_differs(const std::string& before, const std::string& about) {
+  const ordered_json old = base::parse_json_if_sound<ordered_json>(before), now = base::parse_json<ordered_json>(about);
+  if (!old.is_object()) return "";
+  std::vector<std::string> said;
+  for (const auto& [key, value] : now.items())
+    if (key == "prompts" && old.value(key, ordered_json()) != value)
+      said.emplace_back("the prompts were others");
+    else if (!old.contains(key) || old[key] != value)
+      said.push_back(fmt::format("{} was {}, is {} now", key, old.value(key, ordered_json()).dump(), value.dump()));
+  return said.empty() ? "" : ": " + base::join(said, "; ");
+}
+
 }  // namespace
 
 // A line that a kill has cut is cut off.
@@ -149,10 +165,8 @@ void ResultFile::take_up(const std::string& about, bool is_first_rank) {
   if (!text.empty()) {
     const std::string before = fs::exists(about_path()) ? base::read_file(about_path()) : "";
     if (before != about)
-      throw UsageError(
-          fmt::format("{} holds texts of another model, of other prompts or other settings; name another file with "
-                      "--output, or delete it",
-                      path_.string()));
+      throw UsageError(fmt::format("{} holds other texts{}; name another file with --output, or delete it",
+                                   path_.string(), what_differs(before, about)));
   }
   const size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
   std::istringstream lines(text.substr(0, whole));
@@ -174,8 +188,8 @@ void ResultFile::take_up(const std::string& about, bool is_first_rank) {
 void ResultFile::add(const ordered_json& result) {
   const std::string line = result.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
   if (path_.empty()) {
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    std::fflush(stdout);
+    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0)
+      base::throw_file_error("write", "standard output", errno);
     return;
   }
   const FileLock lock(file_.get());

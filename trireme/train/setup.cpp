@@ -16,6 +16,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/data/from_settings.h"
 #include "trireme/engine/device.h"
+#include "trireme/engine/offload_room.h"
 #include "trireme/launch/identity/core_share.h"
 #include "trireme/optim/parameter_rules.h"
 #include "trireme/schedule/pipeline.h"
@@ -186,10 +187,10 @@ std::unique_ptr<text::Tokenizer> fitting_tokenizer(const fs::path& path, const m
   return tokenizer;
 }
 
-// Bytes of all ranks of one host: planned, and of these what copies for save.mode async take. Each rank is planned,
-// because they differ: in what they own, and in the layers of their pipeline stage.
+// Bytes of all ranks of one host: planned, of these what copies for save.mode async take, and on disk. Each rank is
+// planned, because they differ: in what they own, and in the layers of their pipeline stage.
 struct HostBytes {
-  int64_t planned = 0, save_copies = 0;
+  int64_t planned = 0, save_copies = 0, disk = 0;
 };
 
 HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config) {
@@ -205,6 +206,7 @@ HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config)
     sum.planned += plan::bytes_on_host(plan, here, shared_memory);
     if (request.save_copy && !request.offload.uses(schedule::Tier::disk))
       sum.save_copies += plan.save_copy_bytes(plan.local_groups);
+    sum.disk += plan.arena.of(schedule::Memory::disk);
   }
   return sum;
 }
@@ -301,6 +303,9 @@ int64_t plan_host(const Settings& settings) {
   const HostBytes bytes = host_bytes(settings, config);
   if (settings.accelerator == engine::Accelerator::cuda) return 0;
   check_save_copies(bytes, world_size(settings) / settings.num_nodes);
+  // What overwrite removes makes room, and a folder that is still to be made may lie on another disk than this one.
+  if (!settings.overwrite && (settings.offload.path || fs::is_directory(settings.out_dir)))
+    engine::require_offload_room(offload_path(settings), bytes.disk);
   return bytes.planned;
 }
 

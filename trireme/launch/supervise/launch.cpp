@@ -94,14 +94,12 @@ int launch_together(LaunchOptions options) {
 int launch_ranks(const LaunchOptions& options) {
   check(options);
   if (!options.out_dir.empty()) {
-    const auto logs = options.out_dir / "logs";
-    try {
-      std::filesystem::create_directories(options.out_dir);
-      base::make_real_folder(logs);
-    } catch (const std::exception& error) {
-      throw UsageError(fmt::format("cannot make the folder {} for the ranks' logs: {}; choose another --out_dir",
-                                   logs.string(), error.what()));
-    }
+    std::error_code error;  // the ranks' logs lie there
+    std::filesystem::create_directories(options.out_dir, error);
+    if (error)
+      throw UsageError(fmt::format("cannot make the folder {}: {}; choose another --out_dir", options.out_dir.string(),
+                                   error.message()));
+    base::make_real_folder(options.out_dir / "logs");
   }
   return options.rendezvous ? launch_together(options) : launch_alone(options);
 }

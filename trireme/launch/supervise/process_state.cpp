@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/launch/supervise/processes.h"
+#include "trireme/launch/supervise/standard_descriptors.h"
 #include "trireme/launch/supervise/supervisor.h"
 
 namespace trireme::launch {
@@ -23,12 +24,7 @@ bool is_ignored(int number) {
 }  // namespace
 
 ProcessState::ProcessState() {
-  // If descriptor 0, 1 or 2 is closed, the next pipe gets that number, and the ranks' output would go there.
-  int fd;
-  do {
-    fd = open("/dev/null", O_RDWR);
-  } while (fd >= 0 && fd <= 2);
-  if (fd > 2) close(fd);
+  fill_standard_descriptors();
 
   sigset_t ours, blocked;
   sigemptyset(&ours);
