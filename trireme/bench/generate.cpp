@@ -62,7 +62,8 @@ class Run {
 
 /// Bytes of the weights that a run reads, and operations of a token's products.
 struct Work {
-  double weights = 0, flops = 0, cache = 0;  ///< cache: bytes of one cached token
+  double weights = 0, flops = 0, head_flops = 0;  ///< of the head, which computes the last row of each text only
+  double cache = 0;  ///< bytes of one cached token
 };
 
 Work work_of(const engine::Engine& engine) {
@@ -73,7 +74,7 @@ Work work_of(const engine::Engine& engine) {
   for (size_t u = 1; u < m.units.size(); ++u) {  // of the embedding, a row for each token
     for (const model::ParameterSpec& p : m.units[u]->parameters())
       work.weights += p.is_record() ? double(p.record_bytes()) : double(p.numel()) * size;
-    work.flops += m.units[u]->forward_flops({1, 1});
+    (u + 1 < m.units.size() ? work.flops : work.head_flops) += m.units[u]->forward_flops({1, 1});
     work.cache += 2 * double(m.units[u]->cache_width()) * size;
   }
   return work;
@@ -107,7 +108,7 @@ int bench_generate(const Settings& settings, const std::string& command) {
     progress.step(std::ssize(report.rows), std::ssize(kTexts) + 1, name);
     Run run(alone.engine(), texts, rows, behind);
     const double tokens = double(texts * rows), bytes = work.weights + double(texts * behind) * work.cache,
-                 flops = tokens * work.flops;
+                 flops = tokens * work.flops + double(texts) * work.head_flops;
     const bool by_memory = bytes / read_rate > flops / arithmetic_rate;
     Row row{
         .name = name, .shape = shape, .unit = by_memory ? "GB/s" : "GFLOP/s", .limit = by_memory ? read : arithmetic};
