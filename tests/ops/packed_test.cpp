@@ -88,6 +88,19 @@ TEST(Packed, WhatMultiplyDoesTheyDo) {
     }
 }
 
+TEST(Packed, ColumnsAreUnpackedAsTheyWere) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
+    for (const int64_t first : {0, 5, 30}) {
+      const at::Tensor w = random({70, 12}, dtype, 1), found = unwritten({71, 12}, dtype);
+      const PackedMatrix packed = unpacked(70, 12, dtype);
+      pack(packed, w.narrow(0, 0, first).t());
+      pack(packed, w.narrow(0, first, 70 - first).t(), first);
+      unpack_columns(found, packed, at::arange(-1, 70));
+      expect_same_bits(found.narrow(0, 1, 70).contiguous(), w, c10::toString(dtype));
+      EXPECT_TRUE(found[0].eq(0).all().item<bool>());
+    }
+}
+
 // A plan that is made on one machine holds on another.
 TEST(Packed, NeedTheSameBytesEverywhere) {
   EXPECT_EQ(packed_bytes(64, 10, at::kBFloat16), 64 * 10 * 2 + 256);

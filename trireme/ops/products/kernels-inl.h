@@ -14,6 +14,7 @@
 //   kKeptColumns     fewest columns that are worth keeping packed for all of k
 //   kPacksA          A is packed even if its rows could be read in place
 //   kLoadsAhead      a panel's unit is loaded while the one before it is multiplied
+//   kAheadUnits      units beside which a tile fetches once; their loop is unrolled
 //   kFromMemory      the first of every so many rows is broadcast by the multiply-adds themselves; 0: none
 //   Wide             the M of float32 with the same units and tile, or the same M: its tiles serve both
 //   kStartsFromSums  a further piece of k begins with the sums so far; otherwise they are added at its end
@@ -41,7 +42,7 @@ struct Tile {
   /// Writes float32 sums [rows, columns rounded up to vectors] to `to_narrow`.
   void (*narrow)(const float* sums, const Tile& tile, int rows, int64_t columns);
   const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
-  int64_t ahead_step = 64;  ///< bytes from the line beside a unit to that beside the next, if each fetches one
+  int64_t ahead_step = 64;  ///< bytes from the line beside some units to that beside the next, if they fetch one
   // A panel in blocks (panels-inl.h).
   const float* code = nullptr;
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
@@ -50,7 +51,8 @@ struct Tile {
 };
 
 /// Computes the sums [Rows, Vectors * 16] over `depth` units; unit (r, u) of A is at a + r * a_row + 4 u bytes. With
-/// M::kLoadsAhead it reads one unit of the panel more than it uses. Beside each unit it fetches kAhead lines.
+/// M::kLoadsAhead it reads one unit of the panel more than it uses. Beside each M::kAheadUnits units it fetches kAhead
+/// lines.
 template <class M, int Rows, int Vectors, bool kPacked, int kAhead>
 __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64_t a_row, const typename M::Unit* panel,
                                              const Tile& tile, int64_t columns) {
@@ -86,11 +88,14 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
     if constexpr (!kCodes)
       for (int v = 0; v < Vectors; ++v) b[v] = M::load_units(panel + u * M::kPanel + v * kLanes);
   };
-  const auto multiply = [&](const Row& b, int64_t u) __attribute__((always_inline)) {
+  const auto fetch = [&](int64_t at) __attribute__((always_inline)) {
     if constexpr (kAhead == 1)
-      __builtin_prefetch(tile.ahead + u * tile.ahead_step, 0, 2);
+      __builtin_prefetch(tile.ahead + at * tile.ahead_step, 0, 2);
     else
-      for (int64_t i = 0; i < kAhead; ++i) __builtin_prefetch(tile.ahead + (u * kAhead + i) * 64, 0, 2);
+      for (int64_t i = 0; i < kAhead; ++i) __builtin_prefetch(tile.ahead + (at * kAhead + i) * 64, 0, 2);
+  };
+  const auto multiply = [&](const Row& b, int64_t u) __attribute__((always_inline)) {
+    if constexpr (M::kAheadUnits == 1) fetch(u);
 #pragma GCC unroll 12
     for (int r = 0; r < Rows; ++r) {
       const char* unit = kPacked ? a + (u * M::kStrip + r) * 4 : a + r * a_row + u * 4;
@@ -121,7 +126,17 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
     }
     if (u < depth) multiply(even, u);
   } else {
-    for (int64_t u = 0; u < depth; ++u) {
+    int64_t u = 0;
+    if constexpr (M::kAheadUnits > 1)
+      for (; u + M::kAheadUnits <= depth; u += M::kAheadUnits) {
+        fetch(u / M::kAheadUnits);
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < M::kAheadUnits; ++i) {
+          load(even, u + i);
+          multiply(even, u + i);
+        }
+      }
+    for (; u < depth; ++u) {
       load(even, u);
       multiply(even, u);
     }

@@ -83,6 +83,7 @@ struct GemmKernel {
   // How codes lie in panels, and which scales PanelCode::values need (packed_blocks.cpp).
   CodeOrder code_order;
   bool rounds_half_up;
+  bool swaps_quarters;  ///< of 16 columns of a panel that is not in blocks, 4 to 7 and 8 to 11 have changed places
   /// Writes the packed columns that lie in panels [begin, end). The panel with the last column of B also gets zeros.
   void (*pack)(const PanelPack& pack, int64_t begin, int64_t end, void* scratch);
   /// run() for a B in panel order and an A that is not transposed: the same bits. Here the team has one number `taken`:

@@ -23,6 +23,8 @@ struct Gemm256 {
   static constexpr int kStrip = 6, kPanel = 16, kFromMemory = 0;
   static constexpr int64_t kDepth = 256, kDepthPacked = kDepth, kBlock = 256, kKeptColumns = 256;
   static constexpr bool kPacksA = true, kLoadsAhead = false, kStartsFromSums = false;
+  static constexpr int64_t kAheadUnits = 4;
+  static constexpr bool kPacksStrips = false, kWidensInTiles = false;
 
   /// What load_first() and store_first() take: how many lanes.
   static int64_t first(int64_t lanes) { return lanes; }
@@ -271,12 +273,22 @@ struct Bfloat16s256 : Gemm256 {
   static Floats widen(__m256i bits) {
     return {widen(_mm256_castsi256_si128(bits)), widen(_mm256_extracti128_si256(bits, 1))};
   }
-  static UnitVec widen_units(const uint16_t* from) {
-    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-  }
   static Floats load_row(const char* from, int64_t count) { return widen(load_narrow(from, count)); }
   static void pack_vector(Unit* to, const char* from, int64_t, int64_t count) {
     pack_row<Bfloat16s256>(to, from, count);
+  }
+
+  /// 16 columns of a panel lie there as unpacking with zeros needs them: columns 4 to 7 and 8 to 11 have changed
+  /// places. That is so cheap that all tiles widen what they multiply.
+  static constexpr bool kWidensInTiles = true;
+  static UnitVec widen_units(const uint16_t* from) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)), zero = _mm256_setzero_si256();
+    return {_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, bits)),
+            _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, bits))};
+  }
+  static void store_panel(uint16_t* to, UnitVec units) {
+    const auto half = [](__m256 x) { return _mm256_srli_epi32(_mm256_castps_si256(x), 16); };
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_packus_epi32(half(units.low), half(units.high)));
   }
 
   static constexpr bool kRoundsHalfUp = true;  // as with AVX-512 without BF16

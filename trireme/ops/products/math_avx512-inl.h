@@ -20,6 +20,8 @@ struct Gemm512 {
     return code;
   }
   static constexpr int kPanelsAtOnce = 1;
+  static constexpr int64_t kAheadUnits = 1;
+  static constexpr bool kPacksStrips = true, kWidensInTiles = false;
 
   static __mmask16 first(int64_t lanes) {
     return static_cast<__mmask16>(lanes >= 16 ? 0xffffu : lanes <= 0 ? 0u : (1u << lanes) - 1u);

@@ -127,7 +127,9 @@ void unpack_columns(const at::Tensor& to, const PackedMatrix& b, const at::Tenso
         std::memset(row, 0, static_cast<size_t>(b.k * size));
         continue;
       }
-      const char* unit = from + (ids[r] / panel * (b.k / pair) * panel + ids[r] % panel) * pair * size;
+      int64_t place = ids[r] % panel;
+      if (kernel != nullptr && kernel->swaps_quarters && (place / 4 % 4 == 1 || place / 4 % 4 == 2)) place ^= 12;
+      const char* unit = from + (ids[r] / panel * (b.k / pair) * panel + place) * pair * size;
       for (int64_t k = 0; k < b.k; k += pair, unit += stride * pair * size)
         std::memcpy(row + k * size, unit, static_cast<size_t>(pair * size));
     }

@@ -1,6 +1,8 @@
 // Products with a B that was packed once: [panels][k][kPanel], so that a product reads it from memory in one stream.
 // Each element keeps its own size: two bytes that the kernel multiplies as float32, and codes of 4 or 8 bits, are
-// widened in registers, or, for many rows, once in scratch.
+// widened in registers, or, for many rows, once in scratch. The instruction set's M decides:
+//   kPacksStrips    strips of A are packed unit by unit, as in Gemm; otherwise row by row, which costs less to prepare
+//   kWidensInTiles  two bytes are widened in registers for many rows, too
 //
 // A thread takes some panels for all rows. Of each panel it multiplies one piece of k with all strips of A, which find
 // it in the level-2 cache after the first. Meanwhile they fetch the piece that comes next. So few rows run at the rate
@@ -21,6 +23,7 @@ template <class M>
 struct NarrowPanels : M {
   using Wide = NarrowPanels;
   using Unit = uint16_t;
+  static constexpr int64_t kAheadUnits = M::kWidensInTiles ? M::kAheadUnits : 1;
   static typename M::UnitVec load_units(const uint16_t* from) { return M::widen_units(from); }
 };
 template <class M>
@@ -110,14 +113,16 @@ constexpr int kMostCodeRows = 3;  // that are multiplied as codes are widened; w
 class Ahead {
  public:
   Ahead(const char* at, int64_t bytes) : at_(at), bytes_(bytes) {}
-  /// How many lines a strip fetches beside each of `depth` units, if `strips` strips are left: 0, 1, 2 or 4. If it is
-  /// one, units can share it, so that the memory is always busy; but each unit brings at least 16 bytes.
+  /// How many lines a strip fetches beside every kUnits of its `depth` units, if `strips` strips are left: 0, 1, 2 or
+  /// 4. If it is one, units can share it, so that the memory is always busy; but each unit brings at least 16 bytes.
+  template <int64_t kUnits>
   int take(int64_t strips, int64_t depth, Tile& tile) {
-    const int64_t each = bytes_ <= 0 ? 0 : (bytes_ + strips * depth - 1) / (strips * depth);
+    const int64_t times = larger(1, depth / kUnits),
+                  each = bytes_ <= 0 ? 0 : (bytes_ + strips * times - 1) / (strips * times);
     const int lines = each > 128 ? 4 : each > 64 ? 2 : each > 0 ? 1 : 0;
-    const int64_t step = lines == 1 ? larger(16, each) : lines * 64;
+    const int64_t step = lines == 1 ? larger(16 * kUnits, each) : lines * 64;
     tile.ahead = at_, tile.ahead_step = step;
-    at_ += step * depth, bytes_ -= step * depth;
+    at_ += step * times, bytes_ -= step * times;
     return lines;
   }
 
@@ -130,8 +135,12 @@ template <class M>
 struct PanelGemm {
   using Element = std::conditional_t<kHasNarrowPanels<M>, uint16_t, typename M::Unit>;
   static constexpr int64_t kUnitBytes = M::kPanel * static_cast<int64_t>(sizeof(Element));  // of a panel
-  static constexpr int kUnitLines = static_cast<int>(larger(1, kUnitBytes / 64));
   static constexpr int64_t kTakenUnits = kGemmBlockUnits / 2;  // of B, most at once where A is packed for them
+  /// Bytes beside which a tile fetches once.
+  template <class Panels>
+  static constexpr int64_t kAheadBytes = kUnitBytes * Panels::kAheadUnits;
+  template <class Panels>
+  static constexpr int kLines = static_cast<int>(larger(1, kAheadBytes<Panels> / 64));
   static constexpr int64_t kBlockUnits = kDeepestBlock / M::kPair;
   static constexpr int64_t kDistance = 16 << 10;  // bytes: what few rows fetch ahead
 
@@ -153,21 +162,24 @@ struct PanelGemm {
         block_units(blocks_of(call.panel_code).depth / M::kPair),
         block_bytes(blocks_of(call.panel_code).bytes(M::kPanel)),
         panels((call.n + M::kPanel - 1) / M::kPanel) {
-    rows = larger(1, smaller(call.m, kGemmHeld));
+    // Takes of equal size, so that no thread waits long for the last of another.
+    const int64_t shares = larger(1, (call.m + kGemmHeld - 1) / kGemmHeld);
+    rows = larger(1, round_up((call.m + shares - 1) / shares, shares > 1 ? M::kStrip : 1));
     taken = larger(1, panels * ((call.m + rows - 1) / rows) / (8 * num_threads));
     // If a further piece begins with the sums so far, shorter pieces have the same bits.
     const bool short_pieces = M::kStartsFromSums && in_blocks;
     pieces = short_pieces ? round_up(gemm.units, code_piece()) / code_piece() : gemm.pieces;
     deepest = smaller(gemm.units, short_pieces ? code_piece() : gemm.depth_limit());
-    kept_units =
-        few_rows() ? rows * row_units(deepest) : round_up(rows, M::kStrip) / M::kStrip * gemm.strip_units(deepest);
-    if (!M::kPacksA || (few_rows() && !kHasNarrowPanels<M>) || call.m > kGemmGroup ||
+    kept_units = few_rows() || !M::kPacksStrips ? rows * row_units(deepest)
+                                                : round_up(rows, M::kStrip) / M::kStrip * gemm.strip_units(deepest);
+    if (!M::kPacksA || (few_rows() && !kCopiesRows) || call.m > kGemmGroup ||
         wide_units() + pieces * kept_units > kGemmBlockUnits)
       kept_units = 0;
     // Otherwise an A of several strips is packed for each block again.
     const bool packs_again = M::kPacksA && kept_units == 0 && !few_rows();
     if (call.m == 1 && in_blocks && gemm.units * M::kPair % (8 * pieces) == 0) at_once = M::kPanelsAtOnce;
-    block = packs_again ? smaller(taken, kTakenUnits / M::kDepthPacked / M::kPanel) : at_once;
+    taken = round_up(taken, at_once);
+    block = packs_again ? smaller(taken, smaller(kTakenUnits / M::kDepthPacked, M::kBlock) / M::kPanel) : at_once;
   }
   int64_t wide_units() const { return (deepest + 2 * kBlockUnits) * M::kPanel; }  // of a panel that is widened
 
@@ -212,8 +224,8 @@ struct PanelGemm {
       const int64_t u0 = first_unit(piece), depth = first_unit(piece + 1) - u0;
       for (int64_t g0 = m0; g0 < m1; g0 += group) {
         const int64_t g1 = smaller(m1, g0 + group);
-        const RowsOfA a =
-            kept_units > 0 ? RowsOfA{kept_at(piece), !few_rows()} : pack_rows(gemm.packed_a, u0, depth, g0, g1);
+        const RowsOfA a = kept_units > 0 ? RowsOfA{kept_at(piece), M::kPacksStrips && !few_rows()}
+                                         : pack_rows(gemm.packed_a, u0, depth, g0, g1);
         for (int64_t panel = begin; panel < end; panel += at_once) {
           Ahead ahead = g0 == m0 ? ahead_of(panel, begin, end, piece, next) : Ahead(nullptr, 0);
           const auto tile = [&](int64_t row) {
@@ -245,28 +257,32 @@ struct PanelGemm {
   /// Prepares them. Few rows are not worth a transposition.
   RowsOfA pack_rows(typename M::Unit* to, int64_t u0, int64_t depth, int64_t g0, int64_t g1) const {
     if constexpr (M::kPacksA) {
-      if (g1 - g0 > M::kStrip) {
-        Gemm<M> there = gemm;
-        there.packed_a = to;
-        there.pack_a(u0, depth, g0, g1 - g0);
-        return {to, true};
-      }
-      if constexpr (kHasNarrowPanels<M>)
+      if constexpr (M::kPacksStrips)
+        if (g1 - g0 > M::kStrip) {
+          Gemm<M> there = gemm;
+          there.packed_a = to;
+          there.pack_a(u0, depth, g0, g1 - g0);
+          return {to, true};
+        }
+      if constexpr (kCopiesRows)
         for (int64_t r = g0; r < g1; ++r)
           for (int64_t u = 0; u < depth; u += kLanes)
             M::pack_vector(to + (r - g0) * row_units(depth) + u, gemm.a_at(r, u0 + u), 0, depth - u);
     }
     return {to, false};
   }
-  static int64_t row_units(int64_t depth) { return round_up(depth, kLanes) + kLanes; }
+  static constexpr bool kCopiesRows = kHasNarrowPanels<M> || !M::kPacksStrips;
+  /// Units from one row to the next: an odd number of lines, or the rows of a strip would lie in the same few sets of
+  /// the level-1 cache.
+  static int64_t row_units(int64_t depth) { return (round_up(depth, kLanes) / kLanes | 1) * kLanes; }
 
   struct PlainRows {
     const char* a;
     int64_t row_bytes;
   };
   /// Where rows that are not packed in strips are.
-  PlainRows plain_rows(const RowsOfA& a, int64_t row, int64_t u0, int64_t depth) const {
-    if (kHasNarrowPanels<M>) return {reinterpret_cast<const char*>(a.at), row_units(depth) * 4};
+  PlainRows plain_rows(const RowsOfA& a, int64_t g0, int64_t row, int64_t u0, int64_t depth) const {
+    if (kCopiesRows) return {reinterpret_cast<const char*>(a.at + (row - g0) * row_units(depth)), row_units(depth) * 4};
     return {gemm.a_at(row, u0 * M::kPair), call.a_ld * M::kElementBytes};
   }
 
@@ -285,10 +301,13 @@ struct PanelGemm {
       return multiply_strips<M>(panel, wide + before * M::kPanel, u0, depth, g0, g1, a, tiles, ahead);
     }
     if constexpr (kHasNarrowPanels<M>) {
-      if (few_rows()) return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
-      if (!widened)
-        for (int64_t i = 0; i < depth * M::kPanel; i += kLanes) M::store_units(wide + i, M::widen_units(from + i));
-      multiply_strips<M>(panel, wide, u0, depth, g0, g1, a, tiles, ahead);
+      if (M::kWidensInTiles || few_rows())
+        return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
+      if constexpr (!M::kWidensInTiles) {
+        if (!widened)
+          for (int64_t i = 0; i < depth * M::kPanel; i += kLanes) M::store_units(wide + i, M::widen_units(from + i));
+        multiply_strips<M>(panel, wide, u0, depth, g0, g1, a, tiles, ahead);
+      }
     } else {
       multiply_strips<M>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
     }
@@ -314,7 +333,7 @@ struct PanelGemm {
     Tile tile = tiles(g0);
     tile.code = call.code, tile.skipped = u0 % block_units * M::kPair;
     tile.panel_bytes = gemm.units / block_units * block_bytes, tile.panel_end = panel_at(panel + 1, 0);
-    const auto [a, a_row] = plain_rows(rows_of_a, g0, u0, depth);
+    const auto [a, a_row] = plain_rows(rows_of_a, g0, g0, u0, depth);
     const char* from = panel_at(panel, u0);
     using Panels = CodePanels<M, kCode>;
     if (at_once == 1)
@@ -347,18 +366,19 @@ struct PanelGemm {
                     rows_now = g0 + gemm.strip_begin(strip + 1, g1 - g0) - row;
       Tile tile = tiles(row);
       // A single strip fetches what it multiplies itself, but for panels in blocks.
-      int lines = in_blocks ? 0 : kUnitLines;
+      int lines = in_blocks ? 0 : kLines<Panels>;
       if (few_rows())
-        tile.ahead = reinterpret_cast<const char*>(from) + kDistance, tile.ahead_step = smaller(64, kUnitBytes);
+        tile.ahead = reinterpret_cast<const char*>(from) + kDistance,
+        tile.ahead_step = smaller(64, kAheadBytes<Panels>);
       else
-        lines = ahead.take(strips - strip, depth, tile);
-      if constexpr (M::kPacksA && std::is_same_v<Panels, M>)
+        lines = ahead.take<Panels::kAheadUnits>(strips - strip, depth, tile);
+      if constexpr (M::kPacksA && M::kPacksStrips && std::is_same_v<Panels, M>)
         if (rows_of_a.packed) {
           const auto* a = rows_of_a.at + strip * gemm.strip_units(depth);
           multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
           continue;
         }
-      const auto [a, a_row] = plain_rows(rows_of_a, row, u0, depth);
+      const auto [a, a_row] = plain_rows(rows_of_a, g0, row, u0, depth);
       multiply_ahead<Panels, false>(lines, rows_now, depth, a, a_row, from, tile, width);
     }
   }
@@ -367,9 +387,9 @@ struct PanelGemm {
   static void multiply_ahead(int lines, int64_t rows, int64_t depth, const char* a, int64_t a_row,
                              const typename Panels::Unit* panel, const Tile& tile, int64_t columns) {
     using W = typename Panels::Wide;
-    // Narrow panels meet few rows only, and fetch their own lines.
-    if constexpr (!std::is_same_v<Panels, M>)
-      return multiply_strip<W, kPacked, kUnitLines>(rows, depth, a, a_row, panel, tile, columns);
+    // Narrow panels that meet few rows only fetch their own lines.
+    if constexpr (!std::is_same_v<Panels, M> && !M::kWidensInTiles)
+      return multiply_strip<W, kPacked, kLines<Panels>>(rows, depth, a, a_row, panel, tile, columns);
     if (lines == 0) return multiply_strip<W, kPacked, 0>(rows, depth, a, a_row, panel, tile, columns);
     if (lines == 1) return multiply_strip<W, kPacked, 1>(rows, depth, a, a_row, panel, tile, columns);
     if (lines == 2) return multiply_strip<W, kPacked, 2>(rows, depth, a, a_row, panel, tile, columns);
@@ -396,15 +416,24 @@ struct PanelGemm {
         }
       gemm.pack_panel(gemm.packed_b, from, call.b_ld * M::kElementBytes, depth, end - begin);
       for (int64_t i = 0; i < depth; ++i)
-        store_lanes(out + (u + i) * M::kPanel + lane, gemm.packed_b + i * M::kPanel, lanes);
+        store_lanes(out + (u + i) * M::kPanel, lane, gemm.packed_b + i * M::kPanel, lanes);
     }
   }
 
-  static void store_lanes(Element* to, const typename M::Unit* from, int64_t lanes) {
-    if constexpr (kHasNarrowPanels<M>) {
-      for (int64_t v = 0; v < lanes; v += kLanes) M::store_narrow(to + v, M::load_units(from + v), lanes - v);
+  /// Where a column of 16 lies, if they are widened in tiles.
+  static int64_t swapped(int64_t column) { return column / 4 == 1 || column / 4 == 2 ? column ^ 12 : column; }
+
+  static void store_lanes(Element* to, int64_t lane, const typename M::Unit* from, int64_t lanes) {
+    if constexpr (M::kWidensInTiles) {
+      static_assert(M::kPanel == kLanes);
+      if (lanes == kLanes) return M::store_panel(to, M::load_units(from));
+      alignas(64) uint16_t some[kLanes];
+      M::store_panel(some, M::load_units(from));
+      for (int64_t v = 0; v < lanes; ++v) to[swapped(lane + v)] = some[swapped(v)];
+    } else if constexpr (kHasNarrowPanels<M>) {
+      for (int64_t v = 0; v < lanes; v += kLanes) M::store_narrow(to + lane + v, M::load_units(from + v), lanes - v);
     } else {
-      for (int64_t v = 0; v < lanes; ++v) to[v] = from[v];
+      for (int64_t v = 0; v < lanes; ++v) to[lane + v] = from[v];
     }
   }
 };
@@ -426,7 +455,15 @@ void pack_panels(const PanelPack& pack, int64_t begin, int64_t end, void* scratc
 /// A kernel of an instruction set M.
 template <class M>
 constexpr GemmKernel gemm_kernel(const char* name) {
-  return {name, M::kPair, run_gemm<M>, M::kPanel, M::kCodeOrder, M::kRoundsHalfUp, pack_panels<M>, run_panels<M>};
+  return {.name = name,
+          .k_multiple = M::kPair,
+          .run = run_gemm<M>,
+          .panel_columns = M::kPanel,
+          .code_order = M::kCodeOrder,
+          .rounds_half_up = M::kRoundsHalfUp,
+          .swaps_quarters = M::kWidensInTiles,
+          .pack = pack_panels<M>,
+          .run_panels = run_panels<M>};
 }
 
 }  // namespace
