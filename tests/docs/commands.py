@@ -154,6 +154,8 @@ def fault(r, memory, example):
     elif any(word.startswith(("--print", "--launch.print", "--help")) for word in words) or words[0] in PRINTS or any(tuple(words[:2]) == real for real in REAL):
         result = run(words)
     elif words[0] in TRAINS:
+        if not refused:  # where the page begins a run, none is yet
+            words = [f"{word}-to-come" if before == "--out_dir" else word for before, word in zip(["", *words], words)]
         result = run([*words, "--dry_run", "true"])
         if not refused and result.code == 0 and "Nothing was started" not in result.out:
             return "prints no plan", str(result)

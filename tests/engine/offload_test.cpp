@@ -14,6 +14,7 @@
 
 #include "support.h"
 #include "trireme/base/error.h"
+#include "trireme/engine/offload_room.h"
 #include "trireme/model/tensor_names.h"
 
 namespace trireme::engine {
@@ -232,6 +233,14 @@ TEST(Offload, WhatRanksShareCannotLeave) {
 TEST(Offload, FoldersInMemoryAreRefused) {
   EXPECT_THROW(OffloadFile("/dev/shm", 1 << 20), UsageError);
   EXPECT_THROW(OffloadFile("/nowhere", 1 << 20), UsageError);
+  try {
+    require_offload_room(".", int64_t{1} << 60);
+    FAIL() << "no disk has 1 EiB";
+  } catch (const base::FileError& refusal) {
+    EXPECT_EQ(refusal.code, ENOSPC);
+    EXPECT_THAT(refusal.what(), testing::HasSubstr("cannot offload 1.00 EiB to .: it has "));
+  }
+  require_offload_room(".", 1);
 }
 
 // Both ways of moving blocks, with short reads and writes; errors and changed bytes are one sentence.

@@ -256,7 +256,8 @@ TEST(Launch, WhatCannotBeIsRefusedBeforeAnyProcessStarts) {
   EXPECT_EQ(missing.err(), "error: cannot run /no/such/program: No such file or directory\n");
   Job no_folder({"--launch", "2", "--out", "/dev/null/x", "--", "x"});
   EXPECT_EQ(no_folder.wait(), 2);
-  EXPECT_THAT(no_folder.err(), HasSubstr("/dev/null/x/logs"));
+  EXPECT_THAT(no_folder.err(),
+              HasSubstr("cannot make the folder /dev/null/x: Not a directory; choose another --out_dir"));
 }
 
 TEST(Launch, AFileThatIsNoProgramIsNamed) {

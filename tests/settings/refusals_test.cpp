@@ -230,24 +230,35 @@ class ReadOnlyFolder {
     std::filesystem::create_directory(path_);
     ::chmod(path_.c_str(), 0555);
     if (::geteuid() == 0) is_root_ = ::setreuid(65534, 0) == 0;
+    can_write_ = ::access(path_.c_str(), W_OK) == 0;
   }
   ~ReadOnlyFolder() {
     if (is_root_) EXPECT_EQ(::setreuid(0, 0), 0);
     std::filesystem::remove(path_);
   }
   std::string path() const { return path_.string(); }
+  bool can_write() const { return can_write_; }  ///< root, who may not become another user
 
  private:
   std::filesystem::path path_;
-  bool is_root_ = false;
+  bool is_root_ = false, can_write_ = false;
 };
 
 TEST(Refusals, OfFoldersInWhichNothingCanBeWritten) {
   const ReadOnlyFolder folder;
+  if (folder.can_write()) GTEST_SKIP() << "this user may write everywhere";
   EXPECT_THAT(refusal_of_places("--evaluate.json " + folder.path() + "/new.json"),
               HasSubstr("new.json cannot be written: Permission denied\n  name a file in another folder"));
   EXPECT_THAT(refusal_of_places("--offload.optimizer disk --offload.path " + folder.path()),
               HasSubstr("offload.path " + folder.path() + ": Permission denied"));
+  validate_out_dir(std::filesystem::temp_directory_path() / "new" / "mine");
+  try {
+    validate_out_dir(folder.path() + "/new/mine");
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const UsageError& refusal) {
+    EXPECT_THAT(refusal.what(), HasSubstr("out_dir " + folder.path() + "/new/mine: nothing can be written in " +
+                                          folder.path() + ": Permission denied\n  name a folder"));
+  }
 }
 
 TEST(Refusals, OfResultsBehindALinkThatCannotBeWritten) {

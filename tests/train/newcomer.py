@@ -152,7 +152,7 @@ def answers_hold(r):
 
 
 def the_first_page_names_every_part(r):
-    """What `trireme --help` says of bench, explain, data and checkpoint is what they have."""
+    """What `trireme --help` says of bench, explain and data is what they have."""
     page = r.run([r.program, "--help"]).out
     for command in ("bench", "explain", "data"):
         line = next(line for line in page.splitlines() if line.startswith(f"  trireme {command} "))
@@ -162,7 +162,7 @@ def the_first_page_names_every_part(r):
 
 
 def a_result_that_is_lost_is_no_success(r):
-    for words in (["--help"], ["explain", "memory", "llama-5m"], ["generate", r.folder / "run", "--prompt", "a", "--max_new_tokens", "2"]):
+    for words in (["--help"], ["explain", "memory", "llama-5m"], ["pretrain", "--help"], ["explain", "schedule", "llama-5m"], ["generate", r.folder / "run", "--prompt", "a", "--max_new_tokens", "2"]):
         result = r.run(["bash", "-c", '"$0" "$@" > /dev/full', r.program, *map(str, words)])
         ring.check(result.code == 74 and "cannot write standard output: the disk is full" in result.err, f"{words[0]} into a full disk", str(result))
 

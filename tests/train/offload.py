@@ -87,7 +87,9 @@ def refusals(r):
             offload__master="cpu")
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 4, MIB // 4))
     refused("a file", ": Not a directory", **DISK | {"offload__path": r.program})
+    needed = float(re.search(r"a rank needs ([\d.]+) MiB", r.run(r.command("refused", **MIXED, offload__fit="100KiB")).err)[1])
     for what, settings in (("a folder in memory", DISK | {"offload__path": "/dev/shm"}), ("too little memory", {"offload__fit": "100KiB"}),
+                           ("a disk that fit takes and that is not there", {"offload__fit": f"{1.1 * needed:.2f}MiB", "offload__host": "1KiB", "offload__path": "/nowhere"}),
                            ("an out_dir that is a file", {"out_dir": r.program})):
         results = [r.run(r.command("refused", **MIXED | settings | dry)) for dry in ({}, {"dry_run": "true"})]
         ring.check(all(result.code == 2 for result in results) and results[0].err == results[1].err, f"a dry run refuses {what} as the run does",

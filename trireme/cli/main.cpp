@@ -2,6 +2,7 @@
 // checkpoints), 74 for a full or failing disk, 1 for the rest.
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -157,12 +158,14 @@ int report(const std::exception& e) {
                    : 1;
 }
 
-// What most commands print is their result, and one that is lost is no success. Of a training it is only the log.
+// What commands print is their result, and one that is lost is no success. (Logs go to standard error.)
 void require_written_output() {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
-  if (!flushed || std::ferror(stdout) != 0)
-    trireme::base::throw_file_error("write", "standard output", errno != 0 ? errno : EIO);
+  if (flushed && std::ferror(stdout) == 0) return;
+  int code = errno;
+  if (code == 0) code = ::write(STDOUT_FILENO, "\n", 1) < 0 ? errno : EIO;  // an earlier write failed: asked again
+  trireme::base::throw_file_error("write", "standard output", code);
 }
 
 }  // namespace
@@ -189,7 +192,7 @@ int main(int argc, char** argv) try {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes then fails with an error
   const std::vector<std::string> words(argv + 1, argv + argc);
   const int code = run(words);
-  if (words.empty() || !trireme::cli::trains(words[0])) require_written_output();
+  require_written_output();
   return code;
 } catch (const trireme::launch::Stopped& e) {
   trireme::base::info("{}", e.what());

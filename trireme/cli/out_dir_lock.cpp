@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/launch/machines/nodes.h"
+#include "trireme/settings/validate.h"
 #include "trireme/train/out_dir.h"
 
 namespace trireme::cli {
@@ -30,6 +31,7 @@ void OutDirLock::take(const std::string& subcommand, const Settings& settings,
       launch::wait_for_rank_0_to_lock(settings.out_dir, environment.job_id, settings.launch.join_timeout);
     return;
   }
+  validate_out_dir(settings.out_dir);
   const bool is_restart = environment.restart_count > 0;
   lock_.emplace(launch::LockOptions{
       .folder = settings.out_dir,

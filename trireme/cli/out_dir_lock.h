@@ -22,7 +22,7 @@ class OutDirLock {
  public:
   /// Returns when a process of this job holds the lock on out_dir.
   ///
-  /// Errors    UsageError naming the other job; Stopped
+  /// Errors    UsageError naming the other job, or a folder in which nothing can be written; Stopped
   void take(const std::string& subcommand, const Settings& settings, const launch::RankEnvironment& environment,
             bool is_rank, bool is_elastic);
 

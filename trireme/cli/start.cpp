@@ -144,7 +144,7 @@ class Start {
 
   void take_out_dir() {
     if (is_for_others_) return;
-    if (!is_rank_ || environment_.global_rank == 0) validate_places(settings_);
+    if (is_first()) validate_places(settings_);
     if (job_.owns_out_dir) lock_.take(job_.subcommand, settings_, environment_, is_rank_, elastic_.has_value());
   }
 
@@ -175,6 +175,7 @@ class Start {
   void plan_job() {
     if (job_.plan) planned_bytes_ = job_.plan(settings_);
     if (starts_here()) require_room();
+    if (starts_here() && job_.plan) train::check_offload_disk(settings_);
   }
 
   int start_elsewhere() {

@@ -134,8 +134,9 @@ void refuse_two_adapters(const ParsedSettings& parsed) {
 void check_places(const Settings& settings) {
   if (settings.launch.print || settings.launch.hosts || settings.launch.hostfile) return;
   validate_places(settings);
+  validate_out_dir(settings.out_dir);
   train::refuse_another_runs_folder(settings);
-  if (settings.offload.any() || settings.offload.fit) train::plan_host(settings);
+  train::check_offload_disk(settings);
 }
 
 // What a run would be, without its weights and data.

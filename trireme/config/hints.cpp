@@ -121,13 +121,14 @@ std::string hint_for(const Table& table, std::string_view unknown_key) {
           unknown_key.ends_with('.') ? table.section_named(unknown_key.substr(0, unknown_key.size() - 1)) : nullptr)
     return fmt::format("its settings are {}", first_keys(*group));
 
+  if (const OtherWords* row = look_up(table, leaf, false)) return std::string(row->sentence);
+  if (const auto same = same_words(table, unknown_key)) return fmt::format("it is {}", *same);
+
   // The right name in the wrong place: micro_batch_size, model.lr, train.interval.
   std::vector<std::string> elsewhere;
   for (const std::string& key : table.keys()) {
     if (leaf_of(key) == leaf) elsewhere.push_back(key);
   }
-  if (const OtherWords* row = look_up(table, leaf, false)) return std::string(row->sentence);
-  if (const auto same = same_words(table, unknown_key)) return fmt::format("it is {}", *same);
   if (elsewhere.size() == 1) return fmt::format("it is {}", elsewhere[0]);
   if (elsewhere.size() > 1 && elsewhere.size() < 4) return fmt::format("there are {}", base::join(elsewhere, " and "));
 

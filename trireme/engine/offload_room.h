@@ -7,7 +7,7 @@
 
 namespace trireme::engine {
 
-/// Errors    FileError (ENOSPC) if the file system of `folder` has fewer than `bytes` free
+/// Errors    FileError (ENOSPC) if `folder`, or its nearest parent that exists, has fewer than `bytes` left
 void require_offload_room(const std::filesystem::path& folder, int64_t bytes);
 
 /// Throws the FileError "cannot offload 1.66 MiB to FOLDER: it has 1.00 MiB left; ..." with `code`.

@@ -116,10 +116,10 @@ std::optional<config::Refusal> check_offload_folder(const std::string& folder) {
   if (statfs(folder.c_str(), &about) != 0) return refused(errno);
   struct stat entry = {};
   if (stat(folder.c_str(), &entry) == 0 && !S_ISDIR(entry.st_mode)) return refused(ENOTDIR);
+  if (access(folder.c_str(), W_OK | X_OK) != 0) return refused(errno);
   if (about.f_type == kTmpfs || about.f_type == kRamfs)
     return config::Refusal{fmt::format("offload.path {} lies in memory, where offloading saves nothing", folder),
                            "set offload.path to a folder on a disk, or offload to cpu"};
-  if (access(folder.c_str(), W_OK | X_OK) != 0) return refused(errno);
   return std::nullopt;
 }
 

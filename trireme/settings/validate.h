@@ -25,6 +25,9 @@ void validate_places(const Settings& settings);
 /// The same for a command's own options. They name files in folders that are there.
 void validate_places(const std::vector<config::Section>& own);
 
+/// For commands that write to out_dir: a folder in which nothing can be made. Errors    UsageError
+void validate_out_dir(const std::string& out_dir);
+
 /// A training run must know when to stop: steps, tokens, epochs or time.
 /// Errors    UsageError
 void validate_run_length(const Settings& settings);

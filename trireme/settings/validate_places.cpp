@@ -110,7 +110,7 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
     else if (!is_folder(folder) && (made.empty() || !is_inside(folder, made)))
       problems.add(fmt::format("{} cannot be written: there is no folder {}", what, folder.string()), {},
                    "make the folder first, or name a file in another one");
-    else if (is_folder(folder) && ::access(folder.c_str(), W_OK) != 0)
+    else if (is_folder(folder) && ::access(folder.c_str(), W_OK | X_OK) != 0)
       problems.add(fmt::format("{} cannot be written: {}", what, std::strerror(errno)), {},
                    "name a file in another folder");
     else if (other != named.end())
@@ -130,6 +130,16 @@ void validate_places(const Settings& s) {
   check_results(declare(copy).sections(), s.out_dir, problems);
   if (s.offload.uses(schedule::Tier::disk))
     problems.add_if(schedule::check_offload_folder(s.offload.path.value_or(what_is_there(s.out_dir).string())));
+  problems.throw_if_any();
+}
+
+void validate_out_dir(const std::string& out_dir) {
+  const fs::path there = what_is_there(out_dir);
+  if (::access(there.c_str(), W_OK | X_OK) == 0) return;
+  config::Problems problems;
+  problems.add(
+      fmt::format("out_dir {}: nothing can be written in {}: {}", out_dir, there.string(), std::strerror(errno)), {},
+      "name a folder in which files can be made, for instance --out_dir out/mine");
   problems.throw_if_any();
 }
 

@@ -149,7 +149,7 @@ std::string what_differs(const std::string& before, const std::string& about) {
   std::vector<std::string> said;
   for (const auto& [key, value] : now.items())
     if (key == "prompts" && old.value(key, ordered_json()) != value)
-      said.emplace_back("the prompts were others");
+      said.emplace_back("its prompts are not these");
     else if (!old.contains(key) || old[key] != value)
       said.push_back(fmt::format("{} was {}, is {} now", key, old.value(key, ordered_json()).dump(), value.dump()));
   return said.empty() ? "" : ": " + base::join(said, "; ");

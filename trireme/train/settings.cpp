@@ -56,8 +56,7 @@ config::Section section(RunSettings& s) {
                {"dry_run", &s.dry_run,
                 "a command that trains shows what it would do and ends: mesh, batches and planned memory. Nothing is "
                 "started or written, and neither weights nor data are needed. What the start would refuse in the "
-                "folders of "
-                "this machine is refused"},
+                "folders of this machine is refused"},
                {"predict", &s.predict,
                 "predict what a step takes from what trireme bench calibrate measured here, and compare at the end"},
                {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},

@@ -226,7 +226,8 @@ void check_save_copies(const HostBytes& bytes, int64_t ranks) {
 
 fs::path offload_path(const Settings& settings) {
   if (settings.offload.path) return *settings.offload.path;
-  return fs::is_directory(settings.out_dir) ? fs::path(settings.out_dir) : fs::path(".");
+  std::error_code ignored;
+  return fs::is_directory(settings.out_dir, ignored) ? fs::path(settings.out_dir) : fs::path(".");
 }
 
 fs::path tokenizer_path(const Settings& settings) { return data::tokenizer_path(settings.data, settings.model.name); }
@@ -303,10 +304,19 @@ int64_t plan_host(const Settings& settings) {
   const HostBytes bytes = host_bytes(settings, config);
   if (settings.accelerator == engine::Accelerator::cuda) return 0;
   check_save_copies(bytes, world_size(settings) / settings.num_nodes);
-  // What overwrite removes makes room, and a folder that is still to be made may lie on another disk than this one.
-  if (!settings.overwrite && (settings.offload.path || fs::is_directory(settings.out_dir)))
-    engine::require_offload_room(offload_path(settings), bytes.disk);
   return bytes.planned;
+}
+
+void check_offload_disk(const Settings& settings) {
+  if (!settings.offload.any() && !settings.offload.fit) return;
+  const int64_t bytes = host_bytes(settings, model::config_of(settings.model)).disk;
+  if (bytes == 0) return;
+  std::error_code ignored;
+  const bool is_there = settings.offload.path || fs::is_directory(settings.out_dir, ignored);
+  const fs::path folder = is_there ? offload_path(settings) : fs::path(settings.out_dir);
+  if (const auto refusal = is_there ? schedule::check_offload_folder(folder.string()) : std::nullopt)
+    throw UsageError(refusal->headline + "; " + refusal->hint);
+  if (!settings.overwrite) engine::require_offload_room(folder, bytes);  // what overwrite removes makes room
 }
 
 }  // namespace trireme::train

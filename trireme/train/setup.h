@@ -80,6 +80,13 @@ void check_accelerator(const Settings& settings, const model::ModelConfig& confi
 /// does not fit in memory
 int64_t plan_host(const Settings& settings);
 
+/// Refuses a disk that cannot take what the ranks of this machine offload, with offload.fit too. Only where they run:
+/// other machines have other disks.
+///
+/// Cost      as plan_host if anything is offloaded
+/// Errors    UsageError for the folder, FileError (ENOSPC) for its room
+void check_offload_disk(const Settings& settings);
+
 /// Optimizer steps of the run: the fewest that max_steps, max_tokens and epochs allow; 0: only max_time ends it.
 /// Errors    UsageError if that is less than one step
 int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch);

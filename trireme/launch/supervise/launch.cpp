@@ -99,7 +99,11 @@ int launch_ranks(const LaunchOptions& options) {
     if (error)
       throw UsageError(fmt::format("cannot make the folder {}: {}; choose another --out_dir", options.out_dir.string(),
                                    error.message()));
-    base::make_real_folder(options.out_dir / "logs");
+    try {
+      base::make_real_folder(options.out_dir / "logs");
+    } catch (const base::FileError& refusal) {
+      throw UsageError(fmt::format("{}; choose another --out_dir", refusal.what()));
+    }
   }
   return options.rendezvous ? launch_together(options) : launch_alone(options);
 }

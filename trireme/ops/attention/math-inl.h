@@ -1,8 +1,8 @@
 // The vector type of attention's passes.
 //
 // A *unit* of an operand is one element, or (bfloat16 with AVX512-BF16) a pair of elements that one instruction
-// multiplies and sums. In PlainMath below, units are single elements, and vectors are GCC's vector extension. For
-// AVX-512, math_avx512-inl.h replaces what GCC compiles badly.
+// multiplies and sums. In PlainMath below, units are single elements, and vectors are GCC's vector extension. What
+// compilers make badly of it, kernels_avx2.cpp and math_avx512-inl.h replace.
 #pragma once
 
 #include "trireme/ops/attention/kernels.h"

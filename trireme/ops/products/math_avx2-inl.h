@@ -279,7 +279,7 @@ struct Bfloat16s256 : Gemm256 {
   }
 
   /// 16 columns of a panel lie there as unpacking with zeros needs them: columns 4 to 7 and 8 to 11 have changed
-  /// places. That is so cheap that all tiles widen what they multiply.
+  /// places. That is so cheap that all tiles of a packed B widen what they multiply.
   static constexpr bool kWidensInTiles = true;
   static UnitVec widen_units(const uint16_t* from) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)), zero = _mm256_setzero_si256();
