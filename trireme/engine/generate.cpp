@@ -44,7 +44,7 @@ at::Tensor Engine::generate(std::span<const int64_t> ids, std::span<const int64_
   };
   inputs_ = nullptr;
   given_up_ = false;
-  const at::AutoDispatchBelowADInplaceOrView without_autograd;  // views are a good part of a small model's token
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;  // views need no bookkeeping here
   load_batch_ = &load;
   const schedule::Schedule& s = plan_.lists[schedule::List::generate];
   run(s, bound);
