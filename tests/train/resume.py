@@ -12,7 +12,7 @@ import time
 
 import ring
 
-KILLS = 100 if ring.SLOW else 4  # of saves at once and beside training, in turn
+KILLS = 100 if ring.SLOW else 6  # of saves at once and beside training, and of ranks and launchers, in turn
 # About 9 MB of weights and moments in several files: a save that takes a while.
 LARGER = ring.LLAMA | {"hidden_size": 192, "intermediate_size": 384, "num_attention_heads": 4}
 
@@ -44,25 +44,29 @@ def newest_is(r, out, step, what):
 def kill_in_a_save(r, number, source):
     out = f"killed-{number}"
     folder = r.folder / out
-    launcher = r.start(r.command(out, model=LARGER, devices=2, train__max_steps=1000, train__save_interval=1, save__keep_last=0,
-                                 save__max_shard_bytes="1MB", save__mode="async" if number % 2 else "sync"))
+    command = r.command(out, model=LARGER, devices=2, train__max_steps=1000, train__save_interval=1, save__keep_last=0,
+                        save__max_shard_bytes="1MB", save__mode="async" if number % 2 else "sync")
+    by_launch = number % 4 < 2
+    launcher = r.start([command[0], "launch", "--nproc_per_node", "2", *command[1:]] if by_launch else command)
     pids = r.ranks(2)
     ring.wait_for(lambda: len(ring.step_folders(folder)) >= 1 + number % 3, "a first checkpoint")
     ring.wait_for(lambda: list(folder.glob(".tmp-*")), "a save under way", interval=0)
     time.sleep(source.random() * 0.02)
-    rank = number // 2 % 2
-    os.kill(pids[rank], signal.SIGKILL)
+    name, pid = [("rank 0", pids[0]), ("rank 1", pids[1]), ("the launcher", launcher.pid)][number % 3]
+    under_way = {path.name[5:18] for path in folder.glob(".tmp-*")}
+    os.kill(pid, signal.SIGKILL)
     result = r.finish(launcher)
-    steps = [int(name[5:]) for name in ring.step_folders(folder)]
-    left = [path.name for path in folder.glob(".tmp-*")]
-    where = f"kill {number + 1}, of rank {rank}"
-    ring.check(result.code == 128 + signal.SIGKILL, f"{where}: exit code {result.code}", str(result))
-    ring.check(f": rank {rank} (pid {pids[rank]}) was killed by signal 9 (SIGKILL)" in result.err, f"{where}: named in the headline", str(result))
-    ring.check(steps == list(range(1, len(steps) + 1)), f"{where}: {len(steps)} whole checkpoints, {len(left)} unfinished")
-    ring.check(f"step-{steps[-1]:08}" in result.err, f"{where}: the headline names the newest good checkpoint", str(result))
-    newest_is(r, out, steps[-1], where)
+    where = f"kill {number + 1}, of {name}"
     r.require_nothing_is_left(out, where)
-    return bool(left) or f"step {steps[-1] + 1}" in result.err
+    steps = [int(name[5:]) for name in ring.step_folders(folder)]
+    ring.check(steps == list(range(1, len(steps) + 1)), f"{where}: {len(steps)} whole checkpoints, nothing unfinished")
+    if name != "the launcher":
+        ring.check(result.code == 128 + signal.SIGKILL, f"{where}: exit code {result.code}", str(result))
+        ring.check(f": {name} (pid {pid}) was killed by signal 9 (SIGKILL)" in result.err, f"{where}: named in the headline", str(result))
+        ring.check(by_launch or f"step-{steps[-1]:08}" in result.err, f"{where}: the headline names the newest good checkpoint", str(result))
+    interrupted = not under_way <= set(ring.step_folders(folder))
+    newest_is(r, out, steps[-1], where)
+    return interrupted
 
 
 def saves_beside_training(r):

@@ -77,8 +77,9 @@ std::optional<int64_t> step_of(const fs::path& folder) {
 
 void remove_leftovers(const fs::path& out_dir) {
   std::vector<fs::path> candidates;
-  for (const auto& entry : fs::directory_iterator(out_dir))
-    if (is_temporary_name(entry.path().filename().string())) candidates.push_back(entry.path());
+  std::error_code unreadable;
+  for (fs::directory_iterator entry(out_dir, unreadable), end; !unreadable && entry != end; entry.increment(unreadable))
+    if (is_temporary_name(entry->path().filename().string())) candidates.push_back(entry->path());
   for (const fs::path& candidate : candidates) {
     const int handle = ::open(candidate.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (handle < 0) continue;

@@ -28,7 +28,7 @@ std::vector<StepFolder> list_step_folders(const std::filesystem::path& out_dir);
 std::optional<int64_t> step_of(const std::filesystem::path& folder);
 
 /// Removes the folders of TemporaryFolder and remove_checkpoint that no living process has locked. Folders `.tmp-*`
-/// with other labels belong to other programs and stay.
+/// with other labels belong to other programs and stay. A folder that cannot be read has none.
 void remove_leftovers(const std::filesystem::path& out_dir);
 
 /// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it.

@@ -15,6 +15,7 @@
 #include "trireme/cli/command.h"
 #include "trireme/cli/launch_words.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/cli/start_ranks.h"
 #include "trireme/cli/training.h"
 #include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/machines/nodes.h"
@@ -51,10 +52,10 @@ bool says_resume(const LaunchWords& words) {
   });
 }
 
-// Bytes that the ranks of a training command plan together; 0 if its settings are wrong, because the ranks report that
-// themselves.
-int64_t planned_bytes(const Settings& launched, const std::vector<std::string>& program) try {
-  if (!trains(program[0])) return 0;
+// The settings that the ranks of a training command will have; none for other commands and if they are wrong, because
+// the ranks report that themselves.
+std::optional<Settings> settings_of_ranks(const Settings& launched, const std::vector<std::string>& program) try {
+  if (!trains(program[0])) return std::nullopt;
   config::Overlay overlay = training_overlay(program[0]);  // files of other systems ask for the number of ranks
   overlay.values.insert(overlay.values.end(), {{"devices", std::to_string(launched.devices.value_or(1))},
                                                {"num_nodes", std::to_string(launched.num_nodes)}});
@@ -62,8 +63,13 @@ int64_t planned_bytes(const Settings& launched, const std::vector<std::string>& 
   parsed.settings.devices = launched.devices;
   parsed.settings.num_nodes = launched.num_nodes;
   validate(parsed.settings, world_size(parsed.settings));
-  return train::plan_host(parsed.settings);
+  return parsed.settings;
 } catch (const UsageError&) {
+  return std::nullopt;
+}
+
+// Bytes that the ranks plan together; 0 if that is refused, because the ranks report it themselves.
+int64_t planned_bytes(const Settings& trained) try { return train::plan_host(trained); } catch (const UsageError&) {
   return 0;
 }
 
@@ -109,7 +115,8 @@ int run_launch(Arguments arguments) {
   launch::require_room(
       {.num_ranks = options.num_ranks, .bytes_of_a_rank = is_subcommand(words.program[0]) ? launch::kBytesOfARank : 0},
       options.oversubscribe);  // before planning, which takes seconds for many ranks
-  options.planned_bytes = planned_bytes(settings, words.program);
+  const std::optional<Settings> trained = settings_of_ranks(settings, words.program);
+  if (trained) options.planned_bytes = planned_bytes(*trained);
   if (const auto& shown = settings.launch.log_ranks) options.log_ranks.assign(shown->begin(), shown->end());
   if (words.log_dir) options.out_dir = *words.log_dir;
   options.arguments = words.program;
@@ -124,6 +131,7 @@ int run_launch(Arguments arguments) {
     options.rendezvous = launch::make_rendezvous(*elastic, settings, true, meeting);
   else
     options.nodes = launch::choose_nodes(settings, environment, meeting);
+  if (trained) options.remove_leftovers = remover_of_leftovers(options, trained->out_dir);
   return launch::launch_ranks(options);
 }
 

@@ -6,10 +6,10 @@
 #include <sstream>
 #include <string>
 
+#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/launch/machines/meeting_file.h"
 #include "trireme/launch/machines/nodes.h"
-#include "trireme/launch/supervise/launch.h"
 #include "trireme/train/resume_settings.h"
 
 namespace trireme::cli {
@@ -28,6 +28,11 @@ std::vector<std::string> words_of_ranks(const RankStart& start) {
 
 }  // namespace
 
+std::function<void()> remover_of_leftovers(const launch::LaunchOptions& options, const std::filesystem::path& out_dir) {
+  if (options.rendezvous || options.nodes.rank != 0) return {};
+  return [folder = std::filesystem::absolute(out_dir)] { checkpoint::remove_leftovers(folder); };
+}
+
 int start_ranks(const RankStart& start, launch::RankEnvironment& environment) {
   const Job& job = start.job;
   const Settings& settings = start.parsed.settings;
@@ -44,6 +49,7 @@ int start_ranks(const RankStart& start, launch::RankEnvironment& environment) {
   options.arguments = words_of_ranks(start);
   options.out_dir = settings.out_dir;
   if (job.owns_out_dir) options.log_link = settings.launch.log_link.value_or("");
+  if (job.owns_out_dir) options.remove_leftovers = remover_of_leftovers(options, settings.out_dir);
   options.lock_fd = start.lock_fd;
   options.threads_per_rank = static_cast<int>(settings.launch.threads_per_rank.value_or(0));
   options.pin = settings.launch.pin;

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxGuardedRanks = 4096;
 constexpr int kMaxSweeps = 1000;         // of 10 ms
 constexpr int kEmptySweepsToBeSure = 3;  // a process may be between fork and its first entry in /proc
 
-// For the guardian process only, which must not allocate after the fork.
+// For the guardian process only, which does not allocate while it waits and kills.
 std::array<ProcessEntry, kMaxProcesses> table;
 std::array<pid_t, kMaxGuardedRanks> rank_groups;
 
@@ -38,7 +38,7 @@ bool sweep(std::string_view marker, std::span<const pid_t> groups) {
 }
 
 // Waits for the launcher's end, then kills until no process of the job is left. Only async-signal-safe calls.
-[[noreturn]] void guard(int read_end, std::string_view marker) {
+void guard(int read_end, std::string_view marker) {
   std::size_t num_groups = 0;
   for (;;) {
     pid_t announced;
@@ -57,11 +57,10 @@ bool sweep(std::string_view marker, std::span<const pid_t> groups) {
     empty = sweep(marker, {rank_groups.data(), num_groups}) ? empty + 1 : 0;
     nanosleep(&pause, nullptr);
   }
-  _exit(0);
 }
 
 // Its own session, no terminal, and only the pipe: so nobody who reads the launcher's output waits for the guardian.
-[[noreturn]] void become_guardian(int read_end, std::string_view marker) {
+[[noreturn]] void become_guardian(int read_end, std::string_view marker, const std::function<void()>& at_end) {
   setsid();
   sigset_t all;
   sigfillset(&all);
@@ -71,10 +70,19 @@ bool sweep(std::string_view marker, std::span<const pid_t> groups) {
   dup2(read_end, 0);
   close_descriptors_from(1);
   guard(0, marker);
+  try {
+    if (at_end) at_end();  // may allocate: the launcher had no other thread at the fork
+  } catch (...) {
+    _exit(1);
+  }
+  _exit(0);
 }
 }  // namespace
 
-Guardian::Guardian(std::string marker) : marker_(std::move(marker)) { start(); }
+Guardian::Guardian(std::string marker, std::function<void()> at_end)
+    : marker_(std::move(marker)), at_end_(std::move(at_end)) {
+  start();
+}
 
 Guardian::~Guardian() { stop(); }
 
@@ -82,7 +90,7 @@ void Guardian::start() {
   Pipe pipe;
   pid_ = fork();
   if (pid_ < 0) throw Error(fmt::format("launcher: cannot start the guardian process: {}", std::strerror(errno)));
-  if (pid_ == 0) become_guardian(pipe.read_end.get(), marker_);
+  if (pid_ == 0) become_guardian(pipe.read_end.get(), marker_, at_end_);
   write_end_ = std::move(pipe.write_end);
   pidfd_ = base::FileDescriptor(open_pidfd(pid_));
   for (const pid_t rank : watched_) announce(rank);

@@ -2,14 +2,15 @@
 //
 // It holds the read end of a pipe whose only write end is the launcher's. However the launcher ends, kill -9 included,
 // the pipe ends too. Then the guardian kills every process that has the job's marker in its environment, is in a rank's
-// process group, or descends from one of those. Ranks also ask the kernel to kill them when the launcher dies
-// (PR_SET_PDEATHSIG); grandchildren rely on the guardian. While the launcher lives, it is the subreaper and ends
-// grandchildren itself. One case is not covered, and only after a kill -9 of the launcher: a grandchild that has
-// cleared its environment and has also left its process group and its parents.
+// process group, or descends from one of those, and removes what they left unfinished. Ranks also ask the kernel to
+// kill them when the launcher dies (PR_SET_PDEATHSIG); grandchildren rely on the guardian. While the launcher lives, it
+// is the subreaper and ends grandchildren itself. One case is not covered, and only after a kill -9 of the launcher: a
+// grandchild that has cleared its environment and has also left its process group and its parents.
 #pragma once
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,10 @@ namespace trireme::launch {
 
 class Guardian {
  public:
-  /// Forks the guardian. `marker` is "NAME=value" as it stands in the ranks' environment.
+  /// Forks the guardian. `marker` is "NAME=value" as it stands in the ranks' environment. The guardian calls `at_end`
+  /// (if any) after the launcher has died and all processes of the job have ended; exceptions end it early.
   /// Errors    Error if no process or pipe can be made
-  explicit Guardian(std::string marker);
+  explicit Guardian(std::string marker, std::function<void()> at_end = {});
   ~Guardian();  ///< ends the guardian process, which kills nothing then
 
   /// Adds a rank, whose process group has the same id.
@@ -44,6 +46,7 @@ class Guardian {
   void announce(pid_t group) const;
 
   std::string marker_;
+  std::function<void()> at_end_;
   std::vector<pid_t> watched_;
   std::vector<pid_t> ended_;  // ranks among them that the launcher has reaped
   pid_t pid_ = -1;

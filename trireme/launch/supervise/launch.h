@@ -45,6 +45,9 @@ struct LaunchOptions {
   std::vector<int> log_ranks = {};  ///< further ranks whose output is shown, after "[rank N] "
   bool quiet = false;  ///< the launcher prints failures only
   std::function<std::string()> failure_hint = {};  ///< last line of a failure's report: how to continue
+  /// Removes unfinished files that killed ranks have left. Called after each attempt, once no process of it is left: by
+  /// the launcher, or by its guardian if the launcher was killed. Paths in it are absolute. Empty: nothing is removed
+  std::function<void()> remove_leftovers = {};
   int answer_code = 0;  ///< a rank's exit code that is a result, not a failure; the job returns it too; 0: none
   int max_restarts = 0;  ///< how often all ranks restart after a failure; with a rendezvous its decider counts
   std::int64_t planned_bytes = 0;  ///< of the arenas of all these ranks together, if known (room.h)

@@ -41,7 +41,7 @@ base::FileDescriptor token_of(const Nodes& nodes) {
 Supervisor::Supervisor(const LaunchOptions& options, int restart_count)
     : options_(options),
       restart_count_(restart_count),
-      guardian_("TRIREME_LAUNCHER_ID=" + launcher_id_),
+      guardian_("TRIREME_LAUNCHER_ID=" + launcher_id_, options.remove_leftovers),
       meeting_point_(options.nodes),
       token_(token_of(options.nodes)),
       share_(share_cores(options.num_ranks)),
@@ -83,6 +83,7 @@ int Supervisor::run(std::optional<Failure>& failure) {
   }
   ranks_.resize(static_cast<std::size_t>(num_started_));
   kill_orphans();
+  if (options_.remove_leftovers) options_.remove_leftovers();
   drain();
   const int code = report(failure);
   out_.flush_before_exit();
