@@ -22,6 +22,7 @@
 #include "trireme/bench/machine.h"
 #include "trireme/bench/measure.h"
 #include "trireme/costs/hardware.h"
+#include "trireme/engine/arena.h"
 #include "trireme/machine/limits.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/train/setup.h"
@@ -187,6 +188,23 @@ double copy_rate(const ops::cuda::Kernels& kernels) {
   return 2.0 * double(kBytes) * kRuns / kernels.seconds_between_marks().front();
 }
 
+// Bytes in a second from the GPU to page-locked memory of its machine.
+double host_rate(const ops::cuda::Kernels& kernels) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  constexpr int kRuns = 4;
+  const engine::MappedMemory host(kBytes);
+  const engine::PageLock locked(host);
+  const at::Tensor device = at::zeros({kBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA));
+  const auto stream = kernels.copy_stream();
+  const auto copy = [&] { stream->post(host.data(), device.const_data_ptr(), kBytes); };
+  copy();
+  kernels.synchronize();
+  const base::Stopwatch watch;
+  for (int i = 0; i < kRuns; ++i) copy();
+  kernels.synchronize();
+  return double(kBytes) * kRuns / watch.seconds();
+}
+
 costs::Hardware processors() {
   costs::Hardware hardware{.name = "this",
                            .about = fmt::format("{}, {}, measured {}", base::processor_name(),
@@ -210,6 +228,7 @@ costs::Hardware gpu() {
     hardware.launch = 4;
     hardware.memory_rate = 1e-9 * copy_rate(kernels);
   }
+  hardware.host_rate = 1e-9 * host_rate(kernels);
   hardware.name = "this-gpu";
   hardware.devices = base::num_gpus();
   hardware.about = fmt::format("{}, measured {}", name, utc_now());

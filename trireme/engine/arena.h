@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "trireme/comm/fold.h"
 
@@ -19,10 +20,28 @@ class MappedMemory {
 
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  bool holds(const void* address) const {
+    const auto* const first = static_cast<const char*>(data_);
+    return first != nullptr && address >= first && address < first + bytes_;
+  }
 
  private:
   void* data_ = nullptr;
   int64_t bytes_ = 0;
+};
+
+/// Page-locks memory of the host during its life, so that a GPU copies from and to it beside its other work.
+class PageLock {
+ public:
+  PageLock() = default;
+  /// Of memory that is there for longer. Errors: Error with the numbers if CUDA cannot lock it
+  explicit PageLock(const MappedMemory& memory);
+  PageLock(PageLock&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PageLock& operator=(PageLock&& other) noexcept { return std::swap(data_, other.data_), *this; }
+  ~PageLock();
+
+ private:
+  void* data_ = nullptr;
 };
 
 using CopyPiece = void (*)(void* to, const void* from, int64_t bytes);

@@ -24,7 +24,8 @@ at::Tensor Engine::at_address(char* data, at::IntArrayRef shape, at::ScalarType 
 }
 
 at::Tensor Engine::view(const Value& value, at::IntArrayRef shape, at::ScalarType dtype) const {
-  return at_address(base_[static_cast<int>(value.memory)] + value.offset, shape, dtype);
+  char* const data = base_[static_cast<int>(value.memory)] + value.offset;
+  return schedule::is_tier(value.memory) ? at::from_blob(data, shape, dtype) : at_address(data, shape, dtype);
 }
 
 Engine::GroupViews Engine::group_views(int group, const Schedule& s, const Action* action) const {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/model/embedding.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -34,11 +35,33 @@ at::Tensor allocate_on_gpu(int64_t bytes, at::Device device) try {
                   bytes, error.what_without_backtrace()));
 }
 
-std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
+PageLock::PageLock(const MappedMemory& memory) {
+  try {
+    ops::cuda_kernels().page_lock(memory.data(), memory.bytes());
+  } catch (const Error& error) {
+    throw Error(fmt::format("{} of host memory cannot be page-locked for offloading: {}; offload less",
+                            base::human_bytes(memory.bytes()), error.what()));
+  }
+  data_ = memory.data();
+}
+
+PageLock::~PageLock() {
+  if (data_ == nullptr) return;
+  try {
+    ops::cuda_kernels().page_unlock(data_);
+  } catch (const Error&) {  // the GPU has failed before, which has been told
+  }
+}
+
+std::vector<GroupState> saved_part(std::vector<GroupState> whole, const MappedMemory& live) {
+  const auto part = [&](at::Tensor& tensor, int64_t first, int64_t size) {
+    tensor = tensor.narrow(0, first, size);
+    if (live.holds(tensor.const_data_ptr())) tensor = tensor.clone();
+  };
   for (GroupState& g : whole) {
     const int64_t first = g.saved.size() > 0 ? g.saved.begin - g.held.begin : 0;
-    g.master = g.master.narrow(0, first, g.saved.size());
-    for (OptimizerTensor& state : g.optimizer) state.tensor = state.tensor.narrow(0, first, g.saved.size());
+    part(g.master, first, g.saved.size());
+    for (OptimizerTensor& state : g.optimizer) part(state.tensor, first, g.saved.size());
     g.held = g.saved;
     g.gradient = at::Tensor();
   }
@@ -48,8 +71,10 @@ std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
 constexpr int64_t kWidestHead = 256;  // of ops/attention/kernels_cuda.cu
 
 void check_gpu(const model::Model& model, const plan::StepRequest& request, bool poison) {
-  if (request.offload.any())
-    throw UsageError("offload.* moves values of ranks on processors only; leave it out with accelerator cuda");
+  if (request.offload.uses(schedule::Tier::disk))
+    throw UsageError(
+        "a GPU's values leave to host memory, not to a disk: with accelerator cuda take cpu instead of disk in "
+        "offload.*, or with offload.fit a larger offload.host");
   if (poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
   const model::ModelConfig& c = model.config;
   const bool plain = !c.gated_mlp && c.activation != model::Activation::gelu_tanh;
@@ -121,7 +146,7 @@ void Engine::load(const schedule::Action& action, Bound& b) {
 }
 
 at::Tensor Engine::on_host(const at::Tensor& tensor) {
-  if (!on_gpu() || !tensor.defined()) return tensor;
+  if (!tensor.defined() || tensor.is_cpu()) return tensor;
   if (tensor.numel() == 0) return tensor.to(at::kCPU);
   at::Tensor& copy = mirror_[tensor.const_data_ptr()];
   if (!copy.defined()) copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU)).copy_(tensor);

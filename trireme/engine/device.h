@@ -19,7 +19,8 @@ void check_gpu(const model::Model& model, const plan::StepRequest& request, bool
 /// Allocates `bytes` zeroed bytes on a GPU. Errors: Error with the numbers if the GPU does not have them
 at::Tensor allocate_on_gpu(int64_t bytes, at::Device device);
 
-/// Narrows each group's state to the elements that this rank saves, without gradients.
-std::vector<GroupState> saved_part(std::vector<GroupState> whole);
+/// Narrows each group's state to the elements that this rank saves, without gradients. What lies in `live`, which the
+/// next step changes, is copied.
+std::vector<GroupState> saved_part(std::vector<GroupState> whole, const MappedMemory& live);
 
 }  // namespace trireme::engine

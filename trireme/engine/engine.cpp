@@ -195,7 +195,7 @@ std::vector<GroupState> Engine::state() {
 
 std::vector<GroupState> Engine::copy_state() {
   look_at_tiers();
-  if (on_gpu()) return saved_part(state());
+  if (on_gpu()) return saved_part(state(), host_memory_);
   const Schedule& s = plan_.train();
   const int copy = s.find(ValueKind::save_copy, -1, -1);
   std::vector<GroupState> out;

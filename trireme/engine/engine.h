@@ -29,6 +29,10 @@
 #include "trireme/optim/optimizer.h"
 #include "trireme/plan/step_plan.h"
 
+namespace trireme::ops::cuda {
+struct CopyStream;
+}
+
 namespace trireme::engine {
 
 /// Planned memory that one micro-batch is loaded into. Tensors that this rank does not need are undefined.
@@ -153,8 +157,9 @@ class Engine {
   /// StepResult::measures of the last evaluation or step.
   const std::vector<double>& measures() const { return measures_; }
 
-  /// This rank's state. On a GPU, masters and optimizer state are copied to the host; what the caller writes there
-  /// takes effect with refresh_weights(). Calls before the next train_step return the same host memory.
+  /// This rank's state. On a GPU, masters and optimizer state are copied to the host unless they rest there; what the
+  /// caller writes there takes effect with refresh_weights(). Calls before the next train_step return the same host
+  /// memory.
   std::vector<GroupState> state();
   /// Copies what this rank saves into the memory planned for it (StepRequest::save_copy). Returns the copy like
   /// state(), but with `held` = `saved` and without gradients. The copy stays unchanged until the next call.
@@ -205,7 +210,7 @@ class Engine {
     base::Activity activity;
   };
   // bind.cpp
-  at::Tensor at_address(char* data, at::IntArrayRef shape, at::ScalarType dtype) const;
+  at::Tensor at_address(char* data, at::IntArrayRef shape, at::ScalarType dtype) const;  ///< on the engine's device
   at::Tensor view(const schedule::Value& value, at::IntArrayRef shape, at::ScalarType dtype) const;
   at::Tensor view(const schedule::Value& value, const model::TensorSpec& spec) const {
     return view(value, spec.shape, spec.dtype);
@@ -316,11 +321,13 @@ class Engine {
 
   // Tiers. Last, so that transfers end before the memory that they use.
   MappedMemory host_memory_;
+  PageLock page_lock_;  ///< of host_memory_, if copies go to a GPU
   std::unique_ptr<OffloadFile> file_;
   bool looked_at_file_ = false;  ///< through its mapping, since the last step
   struct Mover {
     std::unique_ptr<BlockIo> io;  ///< of a disk
     std::unique_ptr<TransferQueue> queue;
+    std::unique_ptr<ops::cuda::CopyStream> stream;  ///< of a GPU, instead of a queue
   };
   std::map<schedule::Queue, Mover> movers_;
 };

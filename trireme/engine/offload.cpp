@@ -1,8 +1,9 @@
 // The tiers: host memory and a file on disk, and the transfers to and from them. Each direction of each tier has a
-// thread, which moves values in the order of the list while the rank computes.
+// thread, or a stream of the GPU, which moves values in the order of the list while the rank computes.
 #include <cstring>
 
 #include "trireme/engine/engine.h"
+#include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::engine {
 
@@ -12,6 +13,7 @@ using schedule::Memory;
 void Engine::allocate_tiers() {
   if (const int64_t bytes = plan_.arena.of(Memory::host); bytes > 0) {
     host_memory_ = MappedMemory(bytes);
+    if (on_gpu()) page_lock_ = PageLock(host_memory_);
     base_[static_cast<int>(Memory::host)] = static_cast<char*>(host_memory_.data());
   }
   if (const int64_t bytes = plan_.arena.of(Memory::disk); bytes > 0) {
@@ -28,9 +30,29 @@ void Engine::bind_transfer(Bound& b, const schedule::Schedule& s, const schedule
             home.offset, &home.label};
 }
 
+namespace {
+
+// Its wait() makes later launches wait, not the host.
+class DeviceCopy : public comm::Work {
+ public:
+  explicit DeviceCopy(std::shared_ptr<ops::cuda::Copy> copy) : copy_(std::move(copy)) {}
+  bool poll() override { return copy_->is_through(); }
+  void wait() override { copy_->lead(); }
+
+ private:
+  std::shared_ptr<ops::cuda::Copy> copy_;
+};
+
+}  // namespace
+
 comm::WorkPtr Engine::transfer(const schedule::Action& a, const Bound& b) {
   const bool fetch = a.kind == ActionKind::fetch, disk = a.queue.lane == schedule::kDiskLane;
   Mover& mover = movers_[a.queue];
+  if (on_gpu()) {
+    if (!mover.stream) mover.stream = ops::cuda_kernels().copy_stream();
+    return std::make_shared<DeviceCopy>(
+        mover.stream->post(fetch ? b.move.copy : b.move.home, fetch ? b.move.home : b.move.copy, a.bytes));
+  }
   if (!mover.queue) {
     if (disk)
       mover.io = std::make_unique<BlockIo>(file_->descriptor(), static_cast<int>(plan_.request.offload.buffers));
@@ -53,8 +75,9 @@ void Engine::seal_tiers() {
 }
 
 // What is seen through the file's mapping is compared first: a disk that fails there would end the process. Once it is
-// seen, the caller may have changed it.
+// seen, the caller may have changed it. What a GPU writes to host memory is awaited.
 void Engine::look_at_tiers() {
+  if (on_gpu() && host_memory_.bytes() > 0) ops::cuda_kernels().synchronize();
   if (!file_ || looked_at_file_) return;
   for (const schedule::Value& v : plan_.train().values)
     if (v.persistent && v.memory == Memory::disk && v.kind != schedule::ValueKind::save_copy)

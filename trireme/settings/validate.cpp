@@ -144,9 +144,6 @@ void check_accelerator(const Settings& settings, int64_t world_size, config::Pro
            settings.precision.reduce == model::GradientDtype::fp32)
     problems.add("a GPU's gradients travel in the dtype of its units and are summed in fp32", {},
                  "precision.reduce and precision.gradients other than auto need accelerator cpu");
-  if (settings.offload.any() || settings.offload.fit)
-    problems.add("offload.* moves values of ranks on processors only, and accelerator is cuda", {},
-                 "leave offload.* out with accelerator cuda");
   if (settings.eval.max_new_tokens)
     problems.add("sample replies are written on processors only", {},
                  "leave eval.max_new_tokens out, and give a checkpoint to trireme generate");

@@ -93,8 +93,9 @@ std::string Foresight::after() const {
   const std::string held = on_gpu  ? base::human_bytes(ops::cuda_kernels().peak_bytes())
                            : usage ? base::human_bytes(usage->rss_bytes())
                                    : "unknown";
+  const schedule::Arena& arena = s_.engine->plan().arena;
   return out + fmt::format("         {:<24}{:>12}{:>12}  {}", "memory of rank 0",
-                           base::human_bytes(s_.engine->plan().arena.resident()), held,
+                           base::human_bytes(on_gpu ? arena.total() : arena.resident()), held,
                            on_gpu ? "held by LibTorch's allocator" : "resident, with the program itself");
 }
 

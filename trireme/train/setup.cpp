@@ -187,10 +187,11 @@ std::unique_ptr<text::Tokenizer> fitting_tokenizer(const fs::path& path, const m
   return tokenizer;
 }
 
-// Bytes of all ranks of one host: planned, of these what copies for save.mode async take, and on disk. Each rank is
+// Bytes of all ranks of one host: planned, of these what copies for save.mode async take, in the host's memory beside
+// that of devices, and on disk. Each rank is
 // planned, because they differ: in what they own, and in the layers of their pipeline stage.
 struct HostBytes {
-  int64_t planned = 0, save_copies = 0, disk = 0;
+  int64_t planned = 0, save_copies = 0, host = 0, disk = 0;
 };
 
 HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config) {
@@ -206,6 +207,7 @@ HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config)
     sum.planned += plan::bytes_on_host(plan, here, shared_memory);
     if (request.save_copy && !request.offload.uses(schedule::Tier::disk))
       sum.save_copies += plan.save_copy_bytes(plan.local_groups);
+    sum.host += plan.arena.of(schedule::Memory::host);
     sum.disk += plan.arena.of(schedule::Memory::disk);
   }
   return sum;
@@ -302,7 +304,7 @@ int64_t plan_host(const Settings& settings) {
   schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
   check_accelerator(settings, config);
   const HostBytes bytes = host_bytes(settings, config);
-  if (settings.accelerator == engine::Accelerator::cuda) return 0;
+  if (settings.accelerator == engine::Accelerator::cuda) return bytes.host * world_size(settings) / settings.num_nodes;
   check_save_copies(bytes, world_size(settings) / settings.num_nodes);
   return bytes.planned;
 }

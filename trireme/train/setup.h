@@ -72,7 +72,7 @@ int threads_of_a_rank(const Settings& settings);
 void check_accelerator(const Settings& settings, const model::ModelConfig& config);
 
 /// Plans the step without allocating it. Returns the bytes of host memory that the arenas of all ranks of the first
-/// machine take; 0 on GPUs, which have memory of their own. The launcher compares this with the machine's memory before
+/// machine take; on GPUs, what they offload to it. The launcher compares this with the machine's memory before
 /// it starts ranks (launch/machines/room.h).
 ///
 /// Cost      a plan for each rank of a machine: milliseconds, more with many pipeline stages and micro-batches

@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,20 @@ struct CudaShardLoss {
 };
 
 namespace cuda {
+
+/// A copy between a GPU and page-locked memory of the host, beside what the thread launches.
+struct Copy {
+  virtual ~Copy() = default;
+  virtual bool is_through() const = 0;  ///< whether the GPU has ended it; throws Error if it has failed
+  virtual void lead() const = 0;  ///< what this thread launches from now on runs behind it; the host does not wait
+};
+
+/// Copies that run one after the other, on a stream of their own.
+struct CopyStream {
+  virtual ~CopyStream() = default;  ///< waits for its copies
+  /// A copy that runs behind what this thread has launched so far. Both memories stay until it is through.
+  virtual std::shared_ptr<Copy> post(void* to, const void* from, int64_t bytes) = 0;
+};
 
 /// All kernels. They are virtual because the program is linked without trireme_cuda and calls them through this table.
 /// The comments name the files that define them.
@@ -119,6 +134,10 @@ struct Kernels {
   virtual std::string device_name() const;  ///< "NVIDIA H100 80GB HBM3"
   virtual std::string device_bus_id() const;  ///< "0000:1B:00.0"
   virtual int64_t device_bytes() const;  ///< memory of the current device
+  /// Page-locks memory of the host, so that copies from and to it run beside other work. Error if CUDA cannot.
+  virtual void page_lock(void* data, int64_t bytes) const;
+  virtual void page_unlock(void* data) const;
+  virtual std::unique_ptr<CopyStream> copy_stream() const;
   /// Notes when the GPU reaches this place among this thread's launches. The host does not wait.
   virtual void mark() const;
   /// Waits, and returns the seconds from each of this thread's marks to the next; forgets them.

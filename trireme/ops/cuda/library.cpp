@@ -1,4 +1,5 @@
 // What the CUDA kernels share with LibTorch (stream, memory, errors), and the exported table of kernels.
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -44,6 +45,45 @@ int64_t Kernels::device_bytes() const {
   check(cudaMemGetInfo(&free, &total), "reading the GPU's memory");
   return static_cast<int64_t>(total);
 }
+
+void Kernels::page_lock(void* data, int64_t bytes) const {
+  check(cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable), "page-locking host memory");
+}
+
+void Kernels::page_unlock(void* data) const { check(cudaHostUnregister(data), "unlocking host memory"); }
+
+namespace {
+
+class EndedByEvent final : public Copy {
+ public:
+  explicit EndedByEvent(const c10::cuda::CUDAStream& stream) { end_.record(stream); }
+  bool is_through() const override { return end_.query(); }
+  void lead() const override { end_.block(c10::cuda::getCurrentCUDAStream()); }
+
+ private:
+  mutable at::cuda::CUDAEvent end_;
+};
+
+class OwnStream final : public CopyStream {
+ public:
+  ~OwnStream() override { cudaStreamSynchronize(stream_); }
+
+  std::shared_ptr<Copy> post(void* to, const void* from, int64_t bytes) override {
+    at::cuda::CUDAEvent launched;
+    launched.record(c10::cuda::getCurrentCUDAStream());
+    launched.block(stream_);
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
+          "a copy between the GPU and host memory");
+    return std::make_shared<EndedByEvent>(stream_);
+  }
+
+ private:
+  c10::cuda::CUDAStream stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
+};
+
+}  // namespace
+
+std::unique_ptr<CopyStream> Kernels::copy_stream() const { return std::make_unique<OwnStream>(); }
 
 namespace {
 
