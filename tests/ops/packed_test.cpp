@@ -73,6 +73,16 @@ TEST(Packed, ProductsHaveTheBitsOfMultiply) {
     }
 }
 
+// With AVX2 one row meets four panels at once, of which the last may be missing; more than 96 rows are taken in parts.
+TEST(Packed, OneRowAndManyHaveTheBitsOfMultiply) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+    for (const int64_t k : {30, 242, 600})
+      for (const int64_t n : {15, 16, 40, 64, 65, 113, 190})
+        for (const int64_t m : {1, 95, 97, 200})
+          if (m == 1 || n == 190)
+            check({.m = m, .n = n, .k = k, .cut = n / 2, .transposed = true, .dtype = dtype, .out = dtype});
+}
+
 TEST(Packed, WhatMultiplyDoesTheyDo) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const int64_t k : {0, 1, 7, 64}) {

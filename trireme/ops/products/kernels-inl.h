@@ -15,6 +15,7 @@
 //   kPacksA          A is packed even if its rows could be read in place
 //   kLoadsAhead      a panel's unit is loaded while the one before it is multiplied
 //   kAheadUnits      units beside which a tile fetches once; their loop is unrolled
+//   kRowBytes        from one row of A to the next where its rows are not packed in strips; 0: any
 //   kFromMemory      the first of every so many rows is broadcast by the multiply-adds themselves; 0: none
 //   Wide             the M of float32 with the same units and tile, or the same M: its tiles serve both
 //   kStartsFromSums  a further piece of k begins with the sums so far; otherwise they are added at its end
@@ -46,7 +47,7 @@ struct Tile {
   // A panel in blocks (panels-inl.h).
   const float* code = nullptr;
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
-  int64_t panel_bytes = 0;
+  int64_t panel_bytes = 0;  ///< from one panel to the next, if a tile has several
   const char* panel_end = nullptr;
 };
 
@@ -84,21 +85,31 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
       __builtin_prefetch(to + r * tile.to_ld * element + byte, 1);
   constexpr bool kCodes = requires { M::kWidensCodes; };
   using Row = typename M::UnitVec[Vectors];
+  const int64_t row = M::kRowBytes > 0 ? M::kRowBytes : a_row;  // a constant saves instructions
+  constexpr int kPanels = Vectors * kLanes > M::kPanel ? Vectors * kLanes / M::kPanel : 1;
+  const auto in_panel = [&](auto* at, int64_t v) __attribute__((always_inline)) {
+    if constexpr (kPanels == 1) return at;
+    return reinterpret_cast<decltype(at)>(reinterpret_cast<const char*>(at) +
+                                          v * kLanes / M::kPanel * tile.panel_bytes);
+  };
   const auto load = [&](Row& b, int64_t u) __attribute__((always_inline)) {
     if constexpr (!kCodes)
-      for (int v = 0; v < Vectors; ++v) b[v] = M::load_units(panel + u * M::kPanel + v * kLanes);
+      for (int v = 0; v < Vectors; ++v)
+        b[v] = M::load_units(in_panel(panel + u * M::kPanel + v * kLanes % M::kPanel, v));
   };
   const auto fetch = [&](int64_t at) __attribute__((always_inline)) {
     if constexpr (kAhead == 1)
       __builtin_prefetch(tile.ahead + at * tile.ahead_step, 0, 2);
     else
-      for (int64_t i = 0; i < kAhead; ++i) __builtin_prefetch(tile.ahead + (at * kAhead + i) * 64, 0, 2);
+      for (int64_t i = 0; i < kAhead * kPanels; ++i)
+        __builtin_prefetch(in_panel(tile.ahead + (at * kAhead + i / kPanels) * 64, i % kPanels * M::kPanel / kLanes), 0,
+                           2);
   };
   const auto multiply = [&](const Row& b, int64_t u) __attribute__((always_inline)) {
     if constexpr (M::kAheadUnits == 1) fetch(u);
 #pragma GCC unroll 12
     for (int r = 0; r < Rows; ++r) {
-      const char* unit = kPacked ? a + (u * M::kStrip + r) * 4 : a + r * a_row + u * 4;
+      const char* unit = kPacked ? a + (u * M::kStrip + r) * 4 : a + r * row + u * 4;
       if (M::kFromMemory > 0 && r % larger(1, M::kFromMemory) == 0) {
         for (int v = 0; v < Vectors; ++v) sum[r][v] = M::multiply_add_broadcast(sum[r][v], unit, b[v]);
       } else {
@@ -113,7 +124,7 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
                                    [&](int64_t u, int v, typename M::UnitVec b) __attribute__((always_inline)) {
 #pragma GCC unroll 12
                                      for (int r = 0; r < Rows; ++r)
-                                       sum[r][v] = M::multiply_add(sum[r][v], M::broadcast(a + r * a_row + u * 4), b);
+                                       sum[r][v] = M::multiply_add(sum[r][v], M::broadcast(a + r * row + u * 4), b);
                                    });
   } else if constexpr (M::kLoadsAhead) {
     load(even, 0);

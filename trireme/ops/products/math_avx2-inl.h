@@ -25,6 +25,7 @@ struct Gemm256 {
   static constexpr bool kPacksA = true, kLoadsAhead = false, kStartsFromSums = false;
   static constexpr int64_t kAheadUnits = 4;
   static constexpr bool kPacksStrips = false, kWidensInTiles = false;
+  static constexpr int64_t kRowBytes = 4 * (kDepthPacked + kLanes);
 
   /// What load_first() and store_first() take: how many lanes.
   static int64_t first(int64_t lanes) { return lanes; }
@@ -130,8 +131,8 @@ struct Gemm256 {
   static constexpr CodeOrder kCodeOrder = CodeOrder::quarters;
   static constexpr bool kRoundsHalfUp = false;
   /// A panel has one vector of columns, and a sum cannot take the next product in the cycles of a multiply-add. So one
-  /// row meets two panels at once.
-  static constexpr int kPanelsAtOnce = 2;
+  /// row meets two panels in blocks at once, or four whose elements have two bytes.
+  static constexpr int kPanelsAtOnce = 2, kNarrowPanelsAtOnce = 4;
 
   /// Byte b of each of the 16 values that nibbles stand for, in both halves of a register.
   struct Lookup {
@@ -282,9 +283,12 @@ struct Bfloat16s256 : Gemm256 {
   /// places. That is so cheap that all tiles of a packed B widen what they multiply.
   static constexpr bool kWidensInTiles = true;
   static UnitVec widen_units(const uint16_t* from) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)), zero = _mm256_setzero_si256();
-    return {_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, bits)),
-            _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, bits))};
+    // In assembly, because compilers would load the elements by an instruction of its own. A tile has few to spare.
+    const __m256i zero = _mm256_setzero_si256();
+    Floats to;
+    asm("vpunpcklwd %2, %1, %0" : "=x"(to.low) : "x"(zero), "m"(*reinterpret_cast<const __m256i_u*>(from)));
+    asm("vpunpckhwd %2, %1, %0" : "=x"(to.high) : "x"(zero), "m"(*reinterpret_cast<const __m256i_u*>(from)));
+    return to;
   }
   static void store_panel(uint16_t* to, UnitVec units) {
     const auto half = [](__m256 x) { return _mm256_srli_epi32(_mm256_castps_si256(x), 16); };

@@ -19,9 +19,10 @@ struct Gemm512 {
   static Lookup lookup(const float* code) {
     return code;
   }
-  static constexpr int kPanelsAtOnce = 1;
+  static constexpr int kPanelsAtOnce = 1, kNarrowPanelsAtOnce = 1;
   static constexpr int64_t kAheadUnits = 1;
   static constexpr bool kPacksStrips = true, kWidensInTiles = false;
+  static constexpr int64_t kRowBytes = 0;
 
   static __mmask16 first(int64_t lanes) {
     return static_cast<__mmask16>(lanes >= 16 ? 0xffffu : lanes <= 0 ? 0u : (1u << lanes) - 1u);

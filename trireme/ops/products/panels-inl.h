@@ -113,6 +113,7 @@ constexpr int kMostCodeRows = 3;  // that are multiplied as codes are widened; w
 class Ahead {
  public:
   Ahead(const char* at, int64_t bytes) : at_(at), bytes_(bytes) {}
+  const char* at() const { return at_; }
   /// How many lines a strip fetches beside every kUnits of its `depth` units, if `strips` strips are left: 0, 1, 2 or
   /// 4. If it is one, units can share it, so that the memory is always busy; but each unit brings at least 16 bytes.
   template <int64_t kUnits>
@@ -143,6 +144,7 @@ struct PanelGemm {
   static constexpr int kLines = static_cast<int>(larger(1, kAheadBytes<Panels> / 64));
   static constexpr int64_t kBlockUnits = kDeepestBlock / M::kPair;
   static constexpr int64_t kDistance = 16 << 10;  // bytes: what few rows fetch ahead
+  static constexpr int kNarrowAtOnce = kHasNarrowPanels<M> ? M::kNarrowPanelsAtOnce : 1;
 
   const GemmCall& call;
   Gemm<M> gemm;
@@ -162,8 +164,10 @@ struct PanelGemm {
         block_units(blocks_of(call.panel_code).depth / M::kPair),
         block_bytes(blocks_of(call.panel_code).bytes(M::kPanel)),
         panels((call.n + M::kPanel - 1) / M::kPanel) {
-    // Takes of equal size, so that no thread waits long for the last of another.
-    const int64_t shares = larger(1, (call.m + kGemmHeld - 1) / kGemmHeld);
+    // Takes of equal size, so that no thread waits long for the last of another. Where widening a panel costs nothing,
+    // they have more panels and fewer rows, which are prepared for each block: the next take finds B in a cache.
+    const int64_t most = M::kPacksStrips || in_blocks ? kGemmHeld : 2 * kGemmGroup,
+                  shares = larger(1, (call.m + most - 1) / most);
     rows = larger(1, round_up((call.m + shares - 1) / shares, shares > 1 ? M::kStrip : 1));
     taken = larger(1, panels * ((call.m + rows - 1) / rows) / (8 * num_threads));
     // If a further piece begins with the sums so far, shorter pieces have the same bits.
@@ -177,9 +181,12 @@ struct PanelGemm {
       kept_units = 0;
     // Otherwise an A of several strips is packed for each block again.
     const bool packs_again = M::kPacksA && kept_units == 0 && !few_rows();
-    if (call.m == 1 && in_blocks && gemm.units * M::kPair % (8 * pieces) == 0) at_once = M::kPanelsAtOnce;
-    taken = round_up(taken, at_once);
-    block = packs_again ? smaller(taken, smaller(kTakenUnits / M::kDepthPacked, M::kBlock) / M::kPanel) : at_once;
+    if (call.m == 1 && (in_blocks ? gemm.units * M::kPair % (8 * pieces) == 0 : kHasNarrowPanels<M>))
+      at_once = in_blocks ? M::kPanelsAtOnce : kNarrowAtOnce;
+    taken = at_once > 1 && !in_blocks ? at_once : round_up(taken, at_once);
+    const int64_t widest = smaller(kTakenUnits / M::kDepthPacked, M::kBlock) / M::kPanel;
+    if (packs_again && !M::kPacksStrips) taken = larger(1, smaller(widest, panels * shares / (2 * num_threads)));
+    block = packs_again ? smaller(taken, widest) : at_once;
   }
   int64_t wide_units() const { return (deepest + 2 * kBlockUnits) * M::kPanel; }  // of a panel that is widened
 
@@ -240,7 +247,8 @@ struct PanelGemm {
 
   /// What a thread reads after a piece of a panel.
   Ahead ahead_of(int64_t panel, int64_t begin, int64_t end, int64_t piece, int64_t next) const {
-    if (++panel == end) panel = begin, ++piece;
+    panel += at_once;
+    if (panel >= end) panel = begin, ++piece;
     if (piece == pieces) panel = next, piece = 0;
     if (panel < 0) return {nullptr, 0};
     const char* from = panel_at(panel, first_unit(piece));
@@ -265,16 +273,22 @@ struct PanelGemm {
           return {to, true};
         }
       if constexpr (kCopiesRows)
-        for (int64_t r = g0; r < g1; ++r)
+        for (int64_t r = g0; r < g1; ++r) {
+          // Rows are too far apart for the processor's own prefetching.
+          const char* later = gemm.a_at(smaller(r + 4, g1 - 1), u0);
+          for (int64_t byte = 0; byte < depth * M::kElementBytes; byte += 64) __builtin_prefetch(later + byte);
           for (int64_t u = 0; u < depth; u += kLanes)
             M::pack_vector(to + (r - g0) * row_units(depth) + u, gemm.a_at(r, u0 + u), 0, depth - u);
+        }
     }
     return {to, false};
   }
   static constexpr bool kCopiesRows = kHasNarrowPanels<M> || !M::kPacksStrips;
   /// Units from one row to the next: an odd number of lines, or the rows of a strip would lie in the same few sets of
   /// the level-1 cache.
-  static int64_t row_units(int64_t depth) { return (round_up(depth, kLanes) / kLanes | 1) * kLanes; }
+  static int64_t row_units(int64_t depth) {
+    return M::kRowBytes > 0 ? M::kRowBytes / 4 : (round_up(depth, kLanes) / kLanes | 1) * kLanes;
+  }
 
   struct PlainRows {
     const char* a;
@@ -301,6 +315,8 @@ struct PanelGemm {
       return multiply_strips<M>(panel, wide + before * M::kPanel, u0, depth, g0, g1, a, tiles, ahead);
     }
     if constexpr (kHasNarrowPanels<M>) {
+      if constexpr (kNarrowAtOnce > 1)
+        if (call.m == 1) return multiply_row(panel, columns, u0, depth, g0, a, tiles, ahead);
       if (M::kWidensInTiles || few_rows())
         return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
       if constexpr (!M::kWidensInTiles) {
@@ -342,6 +358,22 @@ struct PanelGemm {
     else
       multiply_strip<Panels, false, 0, 1, M::kPanelsAtOnce * M::kPanel / kLanes>(1, depth, a, a_row, from, tile,
                                                                                  columns);
+  }
+
+  /// One row and several narrow panels.
+  template <class Tiles>
+  void multiply_row(int64_t panel, int64_t columns, int64_t u0, int64_t depth, int64_t row, const RowsOfA& rows_of_a,
+                    const Tiles& tiles, Ahead& ahead) const {
+    Tile tile = tiles(row);
+    tile.panel_bytes = gemm.units * kUnitBytes, tile.ahead = ahead.at();
+    const auto [a, a_row] = plain_rows(rows_of_a, row, row, u0, depth);
+    const auto* from = reinterpret_cast<const Element*>(panel_at(panel, u0));
+    using Panels = NarrowPanels<M>;
+    constexpr int kVectors = kNarrowAtOnce * M::kPanel / kLanes;
+    if (tile.ahead == nullptr)
+      multiply_strip<Panels, false, 0, 1, kVectors>(1, depth, a, a_row, from, tile, columns);
+    else
+      multiply_strip<Panels, false, kLines<Panels>, 1, kVectors>(1, depth, a, a_row, from, tile, columns);
   }
 
   /// Widens the blocks with units [first, last) of a panel.
