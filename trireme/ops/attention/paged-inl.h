@@ -71,10 +71,14 @@ struct Paged {
     }
   }
 
-  void pack_keys(int64_t k0) const {
-    const int64_t keys = smaller(kKeys, sequence.length - k0);
-    pack_transposed<M>(k_transposed, cached(call.k, k0), d, keys, d, dim);
-    pack_columns<M>(v_columns, cached(call.v, k0), d, keys, kKeys, d, dim);
+  /// Packs a block of keys and values, and fetches the next one: a cache is read once, and its blocks are too short for
+  /// the processor's own prefetching.
+  void pack_keys(int64_t k0, int64_t end) const {
+    const int64_t keys = smaller(kKeys, sequence.length - k0), later = k0 + kKeys;
+    pack_transposed<M>(k_transposed, cached(call.k, k0), d, keys, d, dim,
+                       later < end ? cached(call.k, later) : nullptr);
+    pack_columns<M>(v_columns, cached(call.v, k0), d, keys, kKeys, d, dim,
+                    later < end ? cached(call.v, later) : nullptr);
   }
 
   /// The rows [r0, r0 + count) and the block of keys from k0 on; `begins`: no block came before.
@@ -99,7 +103,7 @@ struct Paged {
     find_keys();
     const int64_t end = last[rows - 1];
     for (int64_t k0 = first_block(0); k0 < end; k0 += kKeys) {
-      pack_keys(k0);
+      pack_keys(k0, end);
       for (int64_t r0 = 0; r0 < padded; r0 += kBlock) {
         const int64_t count = smaller(kBlock, padded - r0);
         if (k0 >= first_block(r0) && k0 < last[r0 + count - 1]) attend(r0, count, k0, k0 == first_block(r0));
