@@ -21,4 +21,32 @@ std::optional<size_t> json_too_deep_at(std::string_view text, int most) {
   return std::nullopt;
 }
 
+template <typename Json>
+Json parse_json(std::string_view text) {
+  if (const auto at = json_too_deep_at(text))
+    throw Json::parse_error::create(101, *at, "it nests more than " + std::to_string(kDeepestJson) + " levels deep",
+                                    nullptr);
+  return Json::parse(text);
+}
+
+template <typename Json>
+Json parse_json_if_sound(std::string_view text) {
+  if (json_too_deep_at(text)) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+template <typename Json>
+int64_t whole_number(const Json& value) {
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
+    throw Json::type_error::create(302, value.dump() + " is not a whole number of 64 bits", &value);
+  return value.template get<int64_t>();
+}
+
+template nlohmann::json parse_json(std::string_view text);
+template nlohmann::ordered_json parse_json(std::string_view text);
+template nlohmann::json parse_json_if_sound(std::string_view text);
+template nlohmann::ordered_json parse_json_if_sound(std::string_view text);
+template int64_t whole_number(const nlohmann::json& value);
+template int64_t whole_number(const nlohmann::ordered_json& value);
+
 }  // namespace trireme::base

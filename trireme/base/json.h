@@ -19,31 +19,22 @@ inline constexpr int kDeepestJson = 100;
 /// The position at which the text opens its (`most` + 1)th level; nothing if it does not. The text need not be JSON.
 std::optional<size_t> json_too_deep_at(std::string_view text, int most = kDeepestJson);
 
+/// These functions are compiled once, in json.cpp, for nlohmann::json and nlohmann::ordered_json: the parser of one of
+/// them takes the compiler seconds in every file that has it.
+///
 /// Errors    Json::parse_error
 template <typename Json = nlohmann::json>
-Json parse_json(std::string_view text) {
-  if (const auto at = json_too_deep_at(text))
-    throw Json::parse_error::create(101, *at, "it nests more than " + std::to_string(kDeepestJson) + " levels deep",
-                                    nullptr);
-  return Json::parse(text);
-}
+Json parse_json(std::string_view text);
 
 /// The same without exceptions: a discarded value (is_discarded()) if the text is not JSON or nests too deep.
 template <typename Json = nlohmann::json>
-Json parse_json_if_sound(std::string_view text) {
-  if (json_too_deep_at(text)) return Json(Json::value_t::discarded);
-  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
+Json parse_json_if_sound(std::string_view text);
 
 /// The whole number that `value` is. Json::get would also take a floating-point number, as which a longer integer is
 /// parsed, and convert it even if int64_t cannot hold it.
 ///
 /// Errors    Json::type_error if it is not a whole number, or does not fit
 template <typename Json>
-int64_t whole_number(const Json& value) {
-  if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
-    throw Json::type_error::create(302, value.dump() + " is not a whole number of 64 bits", &value);
-  return value.template get<int64_t>();
-}
+int64_t whole_number(const Json& value);
 
 }  // namespace trireme::base
