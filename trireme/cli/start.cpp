@@ -12,7 +12,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
-#include "trireme/base/text.h"
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/start_ranks.h"
@@ -30,6 +29,7 @@
 #include "trireme/settings/validate.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/resume_settings.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::cli {
 namespace {
