@@ -62,6 +62,14 @@ function(trireme_library name)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES ${target})
 endfunction()
 
+# Clang compiles `size` files of the target as one, where the preset says 16: of these files much of its time is their
+# own and not their headers', and who changes one waits for its neighbours. Not g++, which takes longer for headers.
+function(trireme_compile_by size target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${size})
+  endif()
+endfunction()
+
 # Lets a program use trireme_pch, trireme_modules_pch, or trireme_plain_pch where there is one. They are made with -fPIC
 # and not taken with a program's -fPIE.
 function(trireme_use_pch program header)
