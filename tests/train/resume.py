@@ -47,7 +47,10 @@ def kill_in_a_save(r, number, source):
     command = r.command(out, model=LARGER, devices=2, train__max_steps=1000, train__save_interval=1, save__keep_last=0,
                         save__max_shard_bytes="1MB", save__mode="async" if number % 2 else "sync")
     by_launch = number % 4 < 2
-    launcher = r.start([command[0], "launch", "--nproc_per_node", "2", *command[1:]] if by_launch else command)
+    if by_launch and number % 3 == 2:  # in a folder that --resume says
+        r.train(out, model=LARGER, devices=2, train__max_steps=1, save__keep_last=0)
+        command = [r.program, "pretrain", "--resume", folder, "--train.max_steps", "1000", "--train.save_interval", "1"]
+    launcher = r.start([r.program, "launch", "--nproc_per_node", "2", *command[1:]] if by_launch else command)
     pids = r.ranks(2)
     ring.wait_for(lambda: len(ring.step_folders(folder)) >= 1 + number % 3, "a first checkpoint")
     ring.wait_for(lambda: list(folder.glob(".tmp-*")), "a save under way", interval=0)

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr std::string_view kDeletedPrefix = "deleted-";
+constexpr int kMostTries = 10;
 
 std::optional<int64_t> parse_step(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
@@ -101,11 +102,16 @@ void remove_checkpoint(const fs::path& folder) {
 
 TemporaryFolder::TemporaryFolder(const fs::path& out_dir, const std::string& label)
     : path_(temporary_path(out_dir, label)) {
-  std::error_code error;
-  if (!fs::create_directory(path_, error)) base::throw_file_error("create", path_, error ? error.value() : EEXIST);
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ >= 0)
-    ::flock(lock_, LOCK_EX | LOCK_NB);  // without locks on this file system, leftovers stay until removed by hand
+  // Before it is locked, another process may take it for a leftover and remove it: then another one is made.
+  for (int tries = 0;; path_ = temporary_path(out_dir, label)) {
+    std::error_code error;
+    if (!fs::create_directory(path_, error)) base::throw_file_error("create", path_, error ? error.value() : EEXIST);
+    lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Without locks on this file system, leftovers stay until removed by hand.
+    const bool taken = lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if ((!taken && fs::exists(path_, error)) || ++tries == kMostTries) return;
+    if (lock_ >= 0) ::close(lock_);
+  }
 }
 
 TemporaryFolder::~TemporaryFolder() {

@@ -25,6 +25,7 @@
 #include "trireme/launch/supervise/launch.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/resume_settings.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -62,6 +63,7 @@ std::optional<Settings> settings_of_ranks(const Settings& launched, const std::v
   ParsedSettings parsed = read_settings(Arguments(program).subspan(1), overlay);
   parsed.settings.devices = launched.devices;
   parsed.settings.num_nodes = launched.num_nodes;
+  train::place_run(parsed);
   validate(parsed.settings, world_size(parsed.settings));
   return parsed.settings;
 } catch (const UsageError&) {

@@ -71,7 +71,7 @@ void guard(int read_end, std::string_view marker) {
   close_descriptors_from(1);
   guard(0, marker);
   try {
-    if (at_end) at_end();  // may allocate: the launcher had no other thread at the fork
+    if (at_end) at_end();  // may allocate: glibc's malloc works behind a fork
   } catch (...) {
     _exit(1);
   }

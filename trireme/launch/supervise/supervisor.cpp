@@ -83,11 +83,11 @@ int Supervisor::run(std::optional<Failure>& failure) {
   }
   ranks_.resize(static_cast<std::size_t>(num_started_));
   kill_orphans();
-  if (options_.remove_leftovers) options_.remove_leftovers();
   drain();
   const int code = report(failure);
   out_.flush_before_exit();
   err_.flush_before_exit();
+  if (options_.remove_leftovers) options_.remove_leftovers();  // may take long on a network's file system
   return code;
 }
 
