@@ -333,6 +333,7 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
 } catch (...) {
   // Gloo's threads may still send from this memory; unmapping it would crash them.
   keep_for_ever(std::move(private_));
+  if (on_gpu()) keep_transfers();
   throw;
 }
 

@@ -273,6 +273,7 @@ class Engine {
   void seal_tiers();
   void look_at_tiers();
   void leave_tiers();
+  void keep_transfers();
 
   // poison.cpp
   void poison_ended(const schedule::Schedule& schedule, int index);

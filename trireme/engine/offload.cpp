@@ -1,6 +1,8 @@
 // The tiers: host memory and a file on disk, and the transfers to and from them. Each direction of each tier has a
 // thread, or a stream of the GPU, which moves values in the order of the list while the rank computes.
 #include <cstring>
+#include <tuple>
+#include <vector>
 
 #include "trireme/engine/engine.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -83,6 +85,12 @@ void Engine::look_at_tiers() {
     if (v.persistent && v.memory == Memory::disk && v.kind != schedule::ValueKind::save_copy)
       file_->verify(v.offset, v.bytes, v.label);
   looked_at_file_ = true;
+}
+
+// A copy may wait for a lost peer's kernel, which ends only with the communicators, behind the engine's members.
+void Engine::keep_transfers() {
+  static auto& kept = *new std::vector<std::tuple<MappedMemory, PageLock, at::Tensor, std::map<schedule::Queue, Mover>>>;
+  kept.emplace_back(std::move(host_memory_), std::move(page_lock_), device_memory_, std::move(movers_));
 }
 
 void Engine::leave_tiers() {

@@ -200,7 +200,9 @@ HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config)
   const comm::Backend backend = settings.comm.backend;
   const bool shared_memory = backend == comm::Backend::automatic || backend == comm::Backend::shm;
   HostBytes sum;
-  const int64_t planned = settings.accelerator == engine::Accelerator::cuda ? 1 : here;  // a plan may refuse
+  const bool on_gpu = settings.accelerator == engine::Accelerator::cuda;
+  const bool offloads = settings.offload.any() || settings.offload.fit;
+  const int64_t planned = on_gpu && !offloads ? 1 : here;  // a plan may refuse
   for (int rank = 0; rank < planned; ++rank) {
     const plan::StepRequest request = step_request(settings, config, rank, world);
     const plan::StepPlan plan = plan::make_step_plan(build_run_model(settings, config, request), request);
@@ -208,6 +210,8 @@ HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config)
     if (request.save_copy && !request.offload.uses(schedule::Tier::disk))
       sum.save_copies += plan.save_copy_bytes(plan.local_groups);
     sum.host += plan.arena.of(schedule::Memory::host);
+    if (on_gpu && offloads && settings.save.mode == checkpoint::SaveMode::async)
+      sum.host += plan.save_copy_bytes(plan.local_groups);
     sum.disk += plan.arena.of(schedule::Memory::disk);
   }
   return sum;
@@ -304,7 +308,7 @@ int64_t plan_host(const Settings& settings) {
   schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
   check_accelerator(settings, config);
   const HostBytes bytes = host_bytes(settings, config);
-  if (settings.accelerator == engine::Accelerator::cuda) return bytes.host * world_size(settings) / settings.num_nodes;
+  if (settings.accelerator == engine::Accelerator::cuda) return bytes.host;
   check_save_copies(bytes, world_size(settings) / settings.num_nodes);
   return bytes.planned;
 }

@@ -65,8 +65,8 @@ void pack_columns(typename M::Unit* to, const Storage* from, int64_t stride, int
   }
 }
 
-/// The transpose of one block of keys, [dim / kPair][key block]: the right operand that sums over d. Meanwhile it
-/// fetches as many elements from `later` on.
+/// The transpose of one block of keys, [dim / kPair][key block]: the right operand that sums over d. Where it
+/// transposes in registers, it fetches as many elements from `later` on.
 template <class M, class Storage>
 void pack_transposed(typename M::Unit* to, const Storage* from, int64_t stride, int64_t rows, int64_t d, int64_t dim,
                      const Storage* later = nullptr) {

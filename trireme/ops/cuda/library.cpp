@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
 #include <cuda_runtime.h>
 
 #include <string>
@@ -54,11 +55,24 @@ void Kernels::page_unlock(void* data) const { check(cudaHostUnregister(data), "u
 
 namespace {
 
+constexpr const char* kCopy = "a copy between the GPU and host memory failed";
+
+template <class Call>
+auto ask(const Call& call) try {
+  return call();
+} catch (const c10::Error& error) {
+  throw Error(std::string("[cuda] ") + kCopy + ": " + error.what_without_backtrace());
+}
+
 class EndedByEvent final : public Copy {
  public:
   explicit EndedByEvent(const c10::cuda::CUDAStream& stream) { end_.record(stream); }
-  bool is_through() const override { return end_.query(); }
-  void lead() const override { end_.block(c10::cuda::getCurrentCUDAStream()); }
+  bool is_through() const override {
+    return ask([&] { return end_.query(); });
+  }
+  void lead() const override {
+    ask([&] { return end_.block(c10::cuda::getCurrentCUDAStream()); });
+  }
 
  private:
   mutable at::cuda::CUDAEvent end_;
@@ -69,12 +83,13 @@ class OwnStream final : public CopyStream {
   ~OwnStream() override { cudaStreamSynchronize(stream_); }
 
   std::shared_ptr<Copy> post(void* to, const void* from, int64_t bytes) override {
-    at::cuda::CUDAEvent launched;
-    launched.record(c10::cuda::getCurrentCUDAStream());
-    launched.block(stream_);
-    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
-          "a copy between the GPU and host memory");
-    return std::make_shared<EndedByEvent>(stream_);
+    return ask([&] {
+      at::cuda::CUDAEvent launched;
+      launched.record(c10::cuda::getCurrentCUDAStream());
+      launched.block(stream_);
+      check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_), kCopy);
+      return std::make_shared<EndedByEvent>(stream_);
+    });
   }
 
  private:

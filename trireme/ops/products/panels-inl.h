@@ -286,6 +286,8 @@ struct PanelGemm {
   static constexpr bool kCopiesRows = kHasNarrowPanels<M> || !M::kPacksStrips;
   /// Units from one row to the next: an odd number of lines, or the rows of a strip would lie in the same few sets of
   /// the level-1 cache.
+  static_assert(M::kRowBytes == 0 || (M::kRowBytes % 128 == 64 && M::kRowBytes >= 4 * M::kDepthPacked &&
+                                      kGemmGroup * M::kRowBytes / 4 <= kGemmGroupUnits));
   static int64_t row_units(int64_t depth) {
     return M::kRowBytes > 0 ? M::kRowBytes / 4 : (round_up(depth, kLanes) / kLanes | 1) * kLanes;
   }
