@@ -296,8 +296,10 @@ class Coster {
     }
     if (h.shares_cores) return {.compute = add(causes, base::Activity::offload, moving(2 * bytes, 1))};
     if (h.host_rate <= 0)
-      throw UsageError(fmt::format("the hardware {} has no host.rate, which offloading to host memory needs; trireme bench calibrate "
-                                   "--accelerator cuda measures this machine's", h.name));
+      throw UsageError(fmt::format(
+          "the hardware {} has no host.rate, which offloading to host memory needs; trireme bench calibrate "
+          "--accelerator cuda measures this machine's",
+          h.name));
     return {.transfer = bytes / (1e9 * h.host_rate)};
   }
 

@@ -89,7 +89,8 @@ void Engine::look_at_tiers() {
 
 // A copy may wait for a lost peer's kernel, which ends only with the communicators, behind the engine's members.
 void Engine::keep_transfers() {
-  static auto& kept = *new std::vector<std::tuple<MappedMemory, PageLock, at::Tensor, std::map<schedule::Queue, Mover>>>;
+  static auto& kept =
+      *new std::vector<std::tuple<MappedMemory, PageLock, at::Tensor, std::map<schedule::Queue, Mover>>>;
   kept.emplace_back(std::move(host_memory_), std::move(page_lock_), device_memory_, std::move(movers_));
 }
 
