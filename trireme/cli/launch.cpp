@@ -64,9 +64,10 @@ std::optional<Settings> settings_of_ranks(const Settings& launched, const std::v
   parsed.settings.devices = launched.devices;
   parsed.settings.num_nodes = launched.num_nodes;
   train::place_run(parsed);
+  train::take_over_run(parsed);
   validate(parsed.settings, world_size(parsed.settings));
   return parsed.settings;
-} catch (const UsageError&) {
+} catch (const Error&) {
   return std::nullopt;
 }
 
