@@ -5,9 +5,9 @@ set(CMAKE_BUILD_RPATH ${TRIREME_LIBTORCH}/lib)
 set(CMAKE_INSTALL_RPATH ${TRIREME_LIBTORCH}/lib)
 
 # One precompiled <ATen/ATen.h> for the whole tree: 1.1 s a file instead of 6. For clang, which reads of a precompiled
-# header only what a file uses, the other large headers are in it too (c10d's store, which comm/factory.h needs, costs
-# 1.5 s a file), and files without LibTorch have one of their own (half of their time); g++ instantiates in every file
-# what a precompiled header has left open.
+# header only what a file uses, the other large headers are in it too (c10d's store, which comm/factory.h needs, among
+# them), and files without LibTorch have one of their own (half of their time); g++ instantiates in every file what a
+# precompiled header has left open.
 set(pch_headers)
 set(pch_torch_headers <ATen/ATen.h>)
 set(pch_definitions)
