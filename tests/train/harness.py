@@ -51,6 +51,35 @@ def judge_of(folder, batch_size):
                 batch_size=batch_size, max_length=512)
 
 
+def keep_tokens(model):
+    """Makes the harness's model keep what it generates, one text at a time: a list of (prompt and answer, tokens of the prompt)."""
+    generate, kept = model._model_generate, []
+
+    def keeping(context, *more, **named):
+        tokens = generate(context, *more, **named)
+        kept.append((tokens[0], context.shape[1]))
+        return tokens
+
+    model._model_generate = keeping
+    return kept
+
+
+def part_at_a_tie(model, kept, one, other, tie=2e-5, longest=16):
+    """Whether two texts part where the harness's model gives two tokens the same logit but for rounding: there the order of summation
+    decides, which another processor or tp changes. `longest`: letters of a token."""
+    common = os.path.commonprefix([one, other])
+    for tokens, prompt in kept:
+        if not model.tok_decode(tokens[prompt:].tolist()).startswith(common):
+            continue
+        with torch.no_grad():
+            best = model.model(tokens[None]).logits[0, prompt - 1:-1].topk(2).values
+        for at in (best[:, 0] - best[:, 1] < tie).nonzero().flatten().tolist():
+            before = model.tok_decode(tokens[prompt:prompt + at].tolist()).rstrip("\ufffd")
+            if common.startswith(before) and len(common) < len(before) + longest:
+                return True
+    return False
+
+
 def words(draw, least, most):
     return " ".join(draw.choice(ring.WORDS + ["café", "naïve", "Zoë"]) for _ in range(draw.randint(least, most)))
 
