@@ -32,7 +32,7 @@ struct Product {
 template <class T, class Activation>
 struct GatedForwardKernel {
   static void rows(const GatedArguments& args, int64_t first, int64_t last) {
-    args.past_caches ? rows<Way::kPastCaches>(args, first, last) : rows<Way::kCached>(args, first, last);
+    args.past_caches ? rows<kPastWay<T>>(args, first, last) : rows<Way::kCached>(args, first, last);
   }
 
   template <Way kWay>
@@ -114,7 +114,7 @@ struct GatedBackwardKernel {
 template <class T>
 struct GeluForward {
   static void rows(const GeluArguments& args, int64_t first, int64_t last) {
-    args.past_caches ? rows<Way::kPastCaches>(args, first, last) : rows<Way::kCached>(args, first, last);
+    args.past_caches ? rows<kPastWay<T>>(args, first, last) : rows<Way::kCached>(args, first, last);
   }
 
   template <Way kWay>

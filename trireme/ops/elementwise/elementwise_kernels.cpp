@@ -17,7 +17,7 @@ namespace {
 template <class T>
 struct Add {
   static void rows(const AddArguments& args, int64_t first, int64_t last) {
-    args.past_caches ? rows<Way::kPastCaches>(args, first, last) : rows<Way::kCached>(args, first, last);
+    args.past_caches ? rows<kPastWay<T>>(args, first, last) : rows<Way::kCached>(args, first, last);
   }
 
   template <Way kWay>

@@ -39,7 +39,7 @@ struct ForwardKernel {
   using W = Wide<T>;
 
   static void rows(const HeadNorm& a, int64_t first, int64_t last) {
-    a.past_caches ? rows<Way::kPastCaches>(a, first, last) : rows<Way::kCached>(a, first, last);
+    a.past_caches ? rows<kPastWay<T>>(a, first, last) : rows<Way::kCached>(a, first, last);
   }
 
   template <Way kWay>

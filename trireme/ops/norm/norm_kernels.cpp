@@ -32,7 +32,7 @@ struct ForwardKernel {
   using D = WideTag<T>;
 
   static void rows(const NormForward& a, int64_t first, int64_t last) {
-    a.past_caches ? rows<Way::kPastCaches>(a, first, last) : rows<Way::kCached>(a, first, last);
+    a.past_caches ? rows<kPastWay<T>>(a, first, last) : rows<Way::kCached>(a, first, last);
   }
 
   template <Way kWay>
@@ -150,8 +150,8 @@ struct BackwardKernel {
     to_pair_order<T>(d, dw, a.width);
     if constexpr (kCentered) to_pair_order<T>(d, db, a.width);
     if (a.past_caches)
-      a.d_residual == nullptr ? rows<Way::kPastCaches, false>(a, first, last, dw, db)
-                              : rows<Way::kPastCaches, true>(a, first, last, dw, db);
+      a.d_residual == nullptr ? rows<kPastWay<T>, false>(a, first, last, dw, db)
+                              : rows<kPastWay<T>, true>(a, first, last, dw, db);
     else
       a.d_residual == nullptr ? rows<Way::kCached, false>(a, first, last, dw, db)
                               : rows<Way::kCached, true>(a, first, last, dw, db);

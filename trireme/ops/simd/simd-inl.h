@@ -17,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "trireme/ops/storage.h"
 
@@ -147,6 +148,11 @@ HWY_INLINE void store(D d, hn::Vec<D> value, bfloat16* to, Full) {
 /// portable target has no such stores: there both ways are the same, so that its slow-to-compile kernels are compiled
 /// once.
 enum class Way { kCached, kPastCaches = HWY_TARGET == HWY_EMU128 ? kCached : kCached + 1 };
+
+/// How a kernel stores what it need not keep in the caches. float64 is for tests and halves cannot be stored so, so
+/// that a second way would only take time to compile.
+template <class T>
+constexpr Way kPastWay = sizeof(T) == 8 || std::is_same_v<T, float16> ? Way::kCached : Way::kPastCaches;
 
 template <Way kWay, class D, class V, class T>
 HWY_INLINE void put_line(D d, V line, T* to) {
