@@ -17,8 +17,6 @@ namespace {
 
 using Row = LabeledDataset::Row;
 
-constexpr text::EncodeOptions kAsText{.parse_special = false, .add_special = true};
-
 struct Texts {
   std::vector<Row> rows;
   std::vector<int64_t> by_label;
@@ -56,7 +54,8 @@ std::string shares(const std::vector<std::string>& labels, const std::vector<int
 
 TextEncoder::TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens)
     : tokenizer_(tokenizer), most_tokens_(most_tokens) {
-  const std::vector<int32_t> around = tokenizer.encode("", kAsText), with_text = tokenizer.encode("a", kAsText);
+  const std::vector<int32_t> around = tokenizer.encode("", text::kWholeText),
+                             with_text = tokenizer.encode("a", text::kWholeText);
   const auto before = std::ranges::mismatch(around, with_text).in1 - around.begin();
   num_behind_ = std::ssize(around) - before;
   if (most_tokens <= std::ssize(around))
@@ -67,7 +66,7 @@ TextEncoder::TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens)
 }
 
 TextEncoder::Encoded TextEncoder::encode(const LabeledText& text) const {
-  Encoded e{.tokens = tokenizer_.encode(text.text, kAsText)};
+  Encoded e{.tokens = tokenizer_.encode(text.text, text::kWholeText)};
   if (e.tokens.empty()) throw UsageError(fmt::format("{}: the text is empty; leave the line out", text.where));
   if (std::ssize(e.tokens) <= most_tokens_) return e;
   e.cut = true;

@@ -14,8 +14,6 @@
 namespace trireme::data {
 namespace {
 
-constexpr text::EncodeOptions kAsText{.parse_special = false, .add_special = true};
-
 int64_t common_start(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }
@@ -89,7 +87,7 @@ PairEncoder::PairEncoder(const text::Tokenizer& tokenizer, const text::ChatFamil
 }
 
 std::vector<int32_t> PairEncoder::plain(const std::string& text, bool ends) const {
-  std::vector<int32_t> ids = tokenizer_.encode(text, kAsText);
+  std::vector<int32_t> ids = tokenizer_.encode(text, text::kWholeText);
   const auto end = tokenizer_.eos_id();
   if (ends && end && (ids.empty() || ids.back() != *end)) ids.push_back(*end);
   return ids;

@@ -14,7 +14,9 @@
 namespace trireme::model {
 namespace {
 
-enum Sum { kLogp, kReference, kTokens };  // rows of HeadWork::documents
+struct PairRow {
+  enum : int64_t { logp, reference, tokens };  // of HeadWork::documents
+};
 
 const double* input(const UnitTensors& t, PairInput::Row row) { return input_row(t, row); }
 
@@ -85,7 +87,7 @@ void HeadUnit::pair_loss(UnitTensors& t, const Gradients* g) const {
   });
   sum_replies(t, rows);
   if (g == nullptr && scores_ != nullptr && scores_->taken)
-    scores_->taken(t.micro_batch, t.work[HeadWork::documents][kLogp]);
+    scores_->taken(t.micro_batch, t.work[HeadWork::documents][PairRow::logp]);
   judge_pairs(t);
   if (g == nullptr) return;
   weigh_tokens(t, rows);
@@ -132,8 +134,8 @@ void HeadUnit::open_ranks(UnitTensors& t, int64_t count) const {
 // Sums over the replies; the likelihood goes into the loss.
 void HeadUnit::sum_replies(UnitTensors& t, int64_t count) const {
   const at::Tensor documents = at::Tensor(t.work[HeadWork::documents]).zero_();
-  double *logp = doubles(documents[kLogp]), *reference = doubles(documents[kReference]),
-         *tokens = doubles(documents[kTokens]);
+  double *logp = doubles(documents[PairRow::logp]), *reference = doubles(documents[PairRow::reference]),
+         *tokens = doubles(documents[PairRow::tokens]);
   const double *reply = input(t, PairInput::reply), *likelihood = input(t, PairInput::likelihood),
                *given = input(t, PairInput::reference);
   const std::vector<int64_t> places = document_places(t, parallel_);
@@ -164,8 +166,8 @@ void HeadUnit::sum_replies(UnitTensors& t, int64_t count) const {
 // the first counts the loss.
 void HeadUnit::judge_pairs(UnitTensors& t) const {
   const at::Tensor& documents = t.work[HeadWork::documents];
-  double *logp = doubles(documents[kLogp]), *sums = doubles(t.loss_sum);
-  const double *reference = doubles(documents[kReference]), *tokens = doubles(documents[kTokens]);
+  double *logp = doubles(documents[PairRow::logp]), *sums = doubles(t.loss_sum);
+  const double *reference = doubles(documents[PairRow::reference]), *tokens = doubles(documents[PairRow::tokens]);
   const auto judge = [&](int64_t chosen, int64_t rejected) {
     const PairSums pair{.chosen = logp[chosen],
                         .rejected = logp[rejected],
@@ -201,7 +203,7 @@ void HeadUnit::judge_pairs(UnitTensors& t) const {
 
 void HeadUnit::weigh_tokens(UnitTensors& t, int64_t count) const {
   const double *reply = input(t, PairInput::reply), *likelihood = input(t, PairInput::likelihood),
-               *derivative = doubles(t.work[HeadWork::documents][kLogp]);
+               *derivative = doubles(t.work[HeadWork::documents][PairRow::logp]);
   double* weights = doubles(t.work[HeadWork::row_weights]);
   const std::vector<int64_t> places = document_places(t, parallel_);
   const int64_t* number = t.work[HeadWork::supervised].data_ptr<int64_t>();

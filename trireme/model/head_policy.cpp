@@ -13,7 +13,9 @@ namespace {
 
 // Rows of HeadWork::documents: of each token its log-probability; where an answer begins, the sum of its log-ratios,
 // the number of its tokens, and with PolicyOptions::weighs_answers() the sum of its distances.
-enum Sum { kLogp, kLogRatio, kTokens, kDistance };
+struct PolicyRow {
+  enum : int64_t { logp, log_ratio, tokens, distance };
+};
 
 }  // namespace
 
@@ -30,13 +32,13 @@ void HeadUnit::policy_loss(UnitTensors& t, const Gradients* g) const {
       sum_answers(t, c);
     });
     if (by_sequence && parallel_.cp_size > 1) {
-      const at::Tensor sums = documents.narrow(0, kLogRatio, documents.size(0) - kLogRatio);
+      const at::Tensor sums = documents.narrow(0, PolicyRow::log_ratio, documents.size(0) - PolicyRow::log_ratio);
       t.ranks[comm::UnitAxis::cp]->all_reduce(sums, sums, {})->wait();
     }
   }
   if (g == nullptr) {
     if (scores_ != nullptr && scores_->taken)
-      scores_->taken(t.micro_batch, documents[kLogp].narrow(0, 0, t.work[HeadWork::normed].size(0)));
+      scores_->taken(t.micro_batch, documents[PolicyRow::logp].narrow(0, 0, t.work[HeadWork::normed].size(0)));
     return;
   }
   for_chunks(t, rows, [&](const Chunk& c) {
@@ -50,15 +52,15 @@ void HeadUnit::policy_loss(UnitTensors& t, const Gradients* g) const {
 
 void HeadUnit::sum_answers(UnitTensors& t, const Chunk& c) const {
   const at::Tensor& documents = t.work[HeadWork::documents];
-  double *logp = doubles(documents[kLogp]), *log_ratio = doubles(documents[kLogRatio]),
-         *tokens = doubles(documents[kTokens]);
+  double *logp = doubles(documents[PolicyRow::logp]), *log_ratio = doubles(documents[PolicyRow::log_ratio]),
+         *tokens = doubles(documents[PolicyRow::tokens]);
   const Rows rows(c.row_max, c.sum_exp, c.target_logit);
   const int64_t *targets = c.targets.data_ptr<int64_t>(),
                 *number = t.work[HeadWork::supervised].data_ptr<int64_t>() + c.first;
   const std::vector<int64_t> places =
       objective_.sums_documents() ? document_places(t, parallel_) : std::vector<int64_t>();
   const double *old = input_row(t, PolicyInput::old), *reference = input_row(t, PolicyInput::reference);
-  double* const distance = objective_.policy->weighs_answers() ? doubles(documents[kDistance]) : nullptr;
+  double* const distance = objective_.policy->weighs_answers() ? doubles(documents[PolicyRow::distance]) : nullptr;
   for (int64_t k = 0; k < c.rows; ++k) {
     if (targets[k] == kNoTarget) continue;
     logp[number[k]] = rows.logp(k);
@@ -78,8 +80,8 @@ void HeadUnit::judge_answers(UnitTensors& t, const Chunk& c) const {
   const double *weight = input_row(t, PolicyInput::weight), *advantage = input_row(t, PolicyInput::advantage),
                *old = input_row(t, PolicyInput::old), *reference = input_row(t, PolicyInput::reference);
   const at::Tensor& documents = t.work[HeadWork::documents];
-  const double *log_ratio = doubles(documents[kLogRatio]), *tokens = doubles(documents[kTokens]),
-               *distance = objective_.policy->weighs_answers() ? doubles(documents[kDistance]) : nullptr;
+  const double *log_ratio = doubles(documents[PolicyRow::log_ratio]), *tokens = doubles(documents[PolicyRow::tokens]),
+               *distance = objective_.policy->weighs_answers() ? doubles(documents[PolicyRow::distance]) : nullptr;
   const std::vector<int64_t> places =
       objective_.sums_documents() ? document_places(t, parallel_) : std::vector<int64_t>();
   double *weights = doubles(t.work[HeadWork::row_weights]) + 3 * c.first, *sums = doubles(t.loss_sum);

@@ -1,6 +1,7 @@
 // What a StepPlan says of its groups and units: who holds which elements, sizes, and places of sums.
 #include <algorithm>
 
+#include "trireme/base/round_up.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/optim/by_tensor.h"
 #include "trireme/plan/step_plan.h"
@@ -69,7 +70,7 @@ int64_t StepPlan::step_tile(int g) const {
   if (!leaves || !has_tiles || !storage[g].trained || optim::is_by_tensor(storage[g].rule)) return 0;
   int64_t all = 0;
   for (int other = 0; other < std::ssize(layouts); ++other) all += held(other).size();
-  const int64_t tile = schedule::round_up(std::max(kLeastElements, all / kMostTiles), shard::kBlockElements);
+  const int64_t tile = base::round_up(std::max(kLeastElements, all / kMostTiles), shard::kBlockElements);
   return held(g).size() > tile ? tile : 0;
 }
 

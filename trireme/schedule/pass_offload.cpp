@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/round_up.h"
 #include "trireme/schedule/draft.h"
 #include "trireme/schedule/placement.h"
 
@@ -88,7 +89,7 @@ class Mover {
       carried -= double(value.bytes);
       value.memory = memory_of(offload_.activations);
       if (value.memory != Memory::disk) continue;
-      value.bytes = round_up(value.bytes, kDiskAlignment);
+      value.bytes = base::round_up(value.bytes, kDiskAlignment);
       value.alignment = kDiskAlignment;
     }
   }

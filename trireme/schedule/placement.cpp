@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/base/side_by_side.h"
 #include "trireme/schedule/quick_placement.h"
 
@@ -75,7 +76,7 @@ int64_t lowest_offset(Taken taken, int64_t bytes, int64_t alignment) {
   for (const auto& [at, size] : taken) {
     const int64_t gap = at - offset;
     if (gap >= bytes && gap < best_gap) best = offset, best_gap = gap;
-    offset = std::max(offset, round_up(at + size, alignment));
+    offset = std::max(offset, base::round_up(at + size, alignment));
   }
   return best >= 0 ? best : offset;
 }
@@ -307,7 +308,7 @@ int64_t place_region(Schedule& s, Memory memory, int64_t base, int64_t guard_byt
   std::vector<Item> items = items_of(s, memory);
   for (Item& item : items) item.bytes += aligned(guard_bytes);
   if (items.empty()) return base;
-  for (const Item& item : items) base = round_up(base, item.alignment);
+  for (const Item& item : items) base = base::round_up(base, item.alignment);
   Search search(items, static_cast<int>(s.actions.size()));
   const int64_t size = effort == Effort::full ? search.run() : search.run_once();
   for (size_t i = 0; i < items.size(); ++i)
@@ -323,7 +324,7 @@ Arena place_with(std::span<Schedule> schedules, int64_t guard_bytes, Effort effo
     for (Value& v : s.values) {
       if (!v.persistent) continue;
       int64_t& offset = at[static_cast<int>(v.memory)];
-      v.offset = round_up(offset, v.alignment);
+      v.offset = base::round_up(offset, v.alignment);
       offset = v.offset + aligned(v.bytes);
     }
     check_invariant(&s == &schedules[0] || at == arena.persistent,

@@ -20,7 +20,6 @@ constexpr int64_t aligned(int64_t bytes) { return (bytes + kValueAlignment - 1) 
 constexpr int kNumMemories = 6;
 /// Blocks of files that are read and written past the system's cache begin at multiples of this, in memory too.
 constexpr int64_t kDiskAlignment = 4096;
-constexpr int64_t round_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
 /// Sizes of the memory regions.
 struct Arena {

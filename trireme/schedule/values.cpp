@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/schedule/draft.h"
 #include "trireme/schedule/placement.h"
 
@@ -146,7 +147,7 @@ class Values {
   }
   int remember(Value v) {
     if (v.memory == Memory::disk) {
-      v.bytes = round_up(v.bytes, kDiskAlignment);
+      v.bytes = base::round_up(v.bytes, kDiskAlignment);
       v.alignment = kDiskAlignment;
     }
     const auto value = static_cast<int>(s_.values.size());

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 
 namespace trireme::shard {
 namespace {
 constexpr int64_t kTensorAlignment = 64;  // elements: 128 bytes of bf16, so that rows start on cache lines
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 }  // namespace
 
 FlatLayout::FlatLayout(std::string name, const std::vector<FlatTensorSpec>& specs, Cut cut) : name_(std::move(name)) {
@@ -18,12 +17,12 @@ FlatLayout::FlatLayout(std::string name, const std::vector<FlatTensorSpec>& spec
     for (int64_t s : spec.shape) numel *= s;
     // Of whole tensors, only matrices begin a block: vectors stay with the matrix before them.
     const bool begins = whole && !spec.joined && (spec.shape.size() > 1 || tensors_.empty());
-    const int64_t offset = spec.joined ? numel_ : round_up(numel_, begins ? kBlockElements : kTensorAlignment);
+    const int64_t offset = spec.joined ? numel_ : base::round_up(numel_, begins ? kBlockElements : kTensorAlignment);
     if (begins) cuts_.push_back(offset / kBlockElements);
     tensors_.push_back({spec.name, spec.shape, offset, numel, spec.decay});
     numel_ = offset + numel;
   }
-  numel_ = round_up(numel_, kBlockElements);
+  numel_ = base::round_up(numel_, kBlockElements);
   if (whole) cuts_.push_back(num_blocks());
 }
 

@@ -36,6 +36,8 @@ struct EncodeOptions {
   bool tiktoken_bytes = false;
   TextBefore before = TextBefore::nothing;
 };
+/// For texts of users and of sets: whatever they hold is text, and the tokenizer's template goes around it.
+constexpr EncodeOptions kWholeText{.parse_special = false, .add_special = true};
 
 struct DecodeOptions {
   bool skip_special = false;  ///< leave special tokens out

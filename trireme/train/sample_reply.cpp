@@ -22,7 +22,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr size_t kShownBytes = 160;  // of a prompt
+constexpr size_t kShownPromptBytes = 160;  // of a prompt
 
 std::vector<int64_t> wide_ids(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
 
@@ -49,8 +49,8 @@ std::vector<int64_t> ends_of_replies(const Settings& settings, const data::Train
 
 std::string shown(const text::Tokenizer& tokenizer, std::span<const int64_t> ids) {
   std::string text = tokenizer.decode(std::vector<int32_t>(ids.begin(), ids.end()));
-  if (text.size() <= kShownBytes) return data::visible(text);
-  size_t cut = text.size() - kShownBytes;
+  if (text.size() <= kShownPromptBytes) return data::visible(text);
+  size_t cut = text.size() - kShownPromptBytes;
   while (cut < text.size() && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) ++cut;  // inside a character
   return "..." + data::visible(text.substr(cut));
 }

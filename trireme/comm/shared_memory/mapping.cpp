@@ -13,6 +13,7 @@
 
 #include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 
 namespace trireme::comm {
 namespace {
@@ -36,18 +37,16 @@ void check_available(int64_t bytes, int64_t claimed, const std::string& what) {
 // MADV_POPULATE_WRITE and MADV_COLLAPSE, which the C library's headers may not have yet.
 constexpr int kPopulateWrite = 23, kCollapse = 25;
 
-int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
 // Large memory begins on a huge page's boundary, because otherwise the kernel cannot use huge pages.
 void* map(int64_t bytes, int flags, int fd) {
   if (bytes < kHugePage) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     return data == MAP_FAILED ? nullptr : data;
   }
-  const int64_t whole = round_up(bytes, 4096);
+  const int64_t whole = base::round_up(bytes, 4096);
   void* reserved = mmap(nullptr, whole + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
-  const auto first = reinterpret_cast<int64_t>(reserved), begin = round_up(first, kHugePage);
+  const auto first = reinterpret_cast<int64_t>(reserved), begin = base::round_up(first, kHugePage);
   void* data = mmap(reinterpret_cast<void*>(begin), bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
   if (begin > first) munmap(reserved, begin - first);
   if (begin < first + kHugePage) munmap(reinterpret_cast<void*>(begin + whole), first + kHugePage - begin);
@@ -101,12 +100,12 @@ std::string Mapping::touch(int64_t begin, int64_t bytes) {
   if (bytes <= 0) return "";
   auto* from = static_cast<std::byte*>(data_) + begin / 4096 * 4096;
   auto* to = static_cast<std::byte*>(data_) + begin + bytes;
-  if (madvise(from, round_up(to - from, 4096), kPopulateWrite) != 0) {
+  if (madvise(from, base::round_up(to - from, 4096), kPopulateWrite) != 0) {
     if (errno != EINVAL) return fmt::format("{} bytes cannot be had: {}", bytes, std::strerror(errno));
     for (auto* p = from; p < to; p += 4096) *static_cast<volatile std::byte*>(p) = *p;  // before Linux 5.14
   }
   // Only huge pages inside the range: the others also hold a neighbour's bytes.
-  const int64_t first = round_up(begin, kHugePage), last = (begin + bytes) / kHugePage * kHugePage;
+  const int64_t first = base::round_up(begin, kHugePage), last = (begin + bytes) / kHugePage * kHugePage;
   if (last > first) madvise(static_cast<std::byte*>(data_) + first, last - first, kCollapse);
   return "";
 }

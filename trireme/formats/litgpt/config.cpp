@@ -52,9 +52,9 @@ const std::set<std::string> kHarmless = {"name",
                                          "routed_scaling_factor",
                                          "norm_topk_prob"};
 
-class Reader {
+class ConfigReader {
  public:
-  Reader(const YAML::Node& root, const std::string& source) : root_(root), source_(source), known_(kHarmless) {}
+  ConfigReader(const YAML::Node& root, const std::string& source) : root_(root), source_(source), known_(kHarmless) {}
 
   ModelConfig read() {
     for (const FixedKey& fixed : kFixed) require(fixed);
@@ -272,7 +272,7 @@ ModelConfig parse_litgpt_config(const std::string& yaml, const std::string& sour
         fmt::format("{} has {} bytes; a model_config.yaml has at most {}", source, yaml.size(), kMaxLitConfigBytes));
   const YAML::Node root = YAML::Load(yaml);
   if (!root.IsMap()) throw UsageError(fmt::format("{} is not a model_config.yaml: it holds no keys", source));
-  return Reader(root, source).read();
+  return ConfigReader(root, source).read();
 } catch (const YAML::Exception& error) {
   throw UsageError(fmt::format("{} is not a model_config.yaml: {}", source, error.what()));
 }

@@ -34,7 +34,7 @@ class PickleMachine {
   }
   template <class Number>
   Number number() {
-    Number value;
+    Number value = 0;
     take(sizeof(value)).copy(reinterpret_cast<char*>(&value), sizeof(value));
     return value;
   }

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 // After one machine has failed, the others have this time to detect it themselves and to log it.
 constexpr std::chrono::seconds kNoticing{15};
-constexpr std::chrono::seconds kEndOfTheKilled{10};  // a killed ssh that takes longer waits in the kernel
+constexpr std::chrono::seconds kEndOfKilledSsh{10};  // a killed ssh that takes longer waits in the kernel
 constexpr int kSshFailed = 255;
 
 class SshSupervisor {
@@ -122,9 +122,9 @@ class SshSupervisor {
     if (!host.alive()) return;
     if (waitpid(host.pid, &status, WNOHANG) == host.pid) {
       on_end(host, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
-    } else if (host.killed_at && Clock::now() > *host.killed_at + kEndOfTheKilled) {
+    } else if (host.killed_at && Clock::now() > *host.killed_at + kEndOfKilledSsh) {
       say(fmt::format("ssh (pid {}) was killed {} s ago and has not ended; it is no longer waited for", host.pid,
-                      kEndOfTheKilled.count()));
+                      kEndOfKilledSsh.count()));
       on_end(host, 128 + SIGKILL);
     }
   }

@@ -7,13 +7,12 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/round_up.h"
 #include "trireme/ops/blocks/codes.h"
 #include "trireme/ops/storage.h"
 
 namespace trireme::ops {
 namespace {
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /// One span of rows: where its blocks are.
 struct SpanBlocks {
@@ -44,10 +43,10 @@ struct RecordLayout {
 RecordLayout layout_of(const BlockPart& part) {
   RecordLayout l{};
   const base::BlockFormatTraits& format = base::traits_of(part.format);
-  l.scales = round_up(part.num_rows() * part.num_columns() * format.bits / 8, 4);
+  l.scales = base::round_up(part.num_rows() * part.num_columns() * format.bits / 8, 4);
   l.nested = l.scales;
   for (const BlockPart::Span& rows : part.row_spans) l.nested += blocks_of(part, rows).count * format.scale_bytes;
-  l.nested = round_up(l.nested, 4);
+  l.nested = base::round_up(l.nested, 4);
   const int64_t nested_scales =
       format.nested ? num_nested_scales(num_blocks(part.format, part.rows * part.columns)) : 0;
   l.offset = l.nested + 4 * nested_scales;

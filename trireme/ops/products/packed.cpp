@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
 #include "trireme/base/processor.h"
+#include "trireme/base/round_up.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/products/library.h"
@@ -17,8 +18,6 @@
 
 namespace trireme::ops {
 namespace {
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /// The kernel whose panels a matrix has; null: its columns follow each other.
 const GemmKernel* kernel_of(const PackedMatrix& m) {
@@ -80,7 +79,7 @@ GemmCall packed_call(const at::Tensor& c, const at::Tensor& a) {
 }
 
 int64_t packed_bytes(int64_t n, int64_t k, at::ScalarType dtype) {
-  return round_up(n, 64) * round_up(k, 2) * static_cast<int64_t>(c10::elementSize(dtype)) + kPackedTail;
+  return base::round_up(n, 64) * base::round_up(k, 2) * static_cast<int64_t>(c10::elementSize(dtype)) + kPackedTail;
 }
 
 void pack_by(const GemmKernel& kernel, const PackedMatrix& to, const at::Tensor& b, int64_t first) {
