@@ -55,19 +55,11 @@ function(trireme_library name)
   elseif(TARGET trireme_plain_pch)
     target_precompile_headers(${target} REUSE_FROM trireme_plain_pch)
   endif()
-  # Kernels include themselves once for each instruction set, so they share no unit of a unity build (preset ci).
+  # Kernels include themselves once for each instruction set, so they share no unit of a unity build.
   set(kernels ${ARG_SOURCES})
   list(FILTER kernels INCLUDE REGEX "_kernels\\.cpp$")
   set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES ${target})
-endfunction()
-
-# Clang compiles `size` files of the target as one, where the preset says 16: of these files much of its time is their
-# own and not their headers', and who changes one waits for its neighbours. Not g++, which takes longer for headers.
-function(trireme_compile_by size target)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${size})
-  endif()
 endfunction()
 
 # Lets a program use trireme_pch, trireme_modules_pch, or trireme_plain_pch where there is one. They are made with -fPIC
