@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kHeld = "host memory is planned and held";
 constexpr std::string_view kIsMap = "it is a map of settings: {\"device\": \"cpu\"}";
 constexpr std::string_view kCopies = "copies are planned: offload.prefetch says how early they are made";
+constexpr std::string_view kOwnThreads = "updates run where the rank computes, not on cores of their own";
 constexpr std::string_view kQuantized = "quantised communication (ZeRO++); leave it out";
 constexpr std::string_view kStages[] = {"no_shard", "zero1", "shard_grad_op", "full_shard"};
 
@@ -203,8 +204,8 @@ std::vector<Row> zero_rows() {
       {.key = "zero_optimization.offload_optimizer.pipeline_read", .takes = flag, .ignored = kCopies},
       {.key = "zero_optimization.offload_optimizer.pipeline_write", .takes = flag, .ignored = kCopies},
       {.key = "zero_optimization.offload_optimizer.fast_init", .takes = flag, .ignored = kCopies},
-      {.key = "zero_optimization.offload_optimizer.super_offload", .takes = flag, .ignored = kCopies},
-      {.key = "zero_optimization.offload_optimizer.cpuadam_cores_perc", .takes = number, .ignored = kCopies},
+      {.key = "zero_optimization.offload_optimizer.super_offload", .takes = flag, .ignored = kOwnThreads},
+      {.key = "zero_optimization.offload_optimizer.cpuadam_cores_perc", .takes = number, .ignored = kOwnThreads},
       {.key = "zero_optimization.offload_optimizer.pin_memory", .takes = flag, .ignored = kHeld},
       {.key = "zero_optimization.offload_optimizer", .refused = kIsMap},
       {.key = "zero_optimization.compute_grad_norm",
