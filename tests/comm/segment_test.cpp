@@ -258,7 +258,7 @@ TEST(Cores, JoiningTellsWhereTheRankMayRun) {
 }
 
 TEST(Mappings, TouchedMemoryIsThereAndZero) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef TRIREME_SANITIZED
   GTEST_SKIP() << "the sanitizer's shadow of the memory faults in as it is read";
 #endif
   const int64_t bytes = (5 << 20) + 4096, huge = 2 << 20;

@@ -157,7 +157,7 @@ TEST(Failure, AFullDiskForTheLogsIsSaidOnceAndDoesNotEndTheJob) {
 
 // The memory limit is set on a control group of its own, which takes root and a writable hierarchy.
 TEST(Failure, TheOutOfMemoryKillerIsNamed) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef TRIREME_SANITIZED
   GTEST_SKIP() << "the launcher itself needs more than the limit";
 #endif
   namespace fs = std::filesystem;

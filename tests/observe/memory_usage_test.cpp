@@ -11,7 +11,7 @@ namespace trireme::observe {
 namespace {
 
 constexpr int64_t kBlock = int64_t{32} << 20;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef TRIREME_SANITIZED
 constexpr bool kShadowMemory = true;  // a sanitizer's notes about our pages are private pages too
 #else
 constexpr bool kShadowMemory = false;

@@ -16,12 +16,7 @@
 #include "trireme/launch/identity/openmp_wait.h"
 
 // Sanitizers initialise later and must not be called before, so their builds do without this.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TRIREME_SANITIZED
-#endif
-#endif
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(TRIREME_SANITIZED)
+#ifndef TRIREME_SANITIZED
 
 // Nothing is initialised yet: no allocation, and no call of the C library except bare system calls.
 namespace {

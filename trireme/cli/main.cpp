@@ -131,7 +131,7 @@ int run(const std::vector<std::string>& words) {
 // Runs after the program's own exit handlers and replaces LibTorch's destructors, which would unregister each of its
 // operators: 0.1 to 0.2 s.
 void leave_without_destructors() {
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // sanitizers report at exit
+#ifndef TRIREME_SANITIZED  // sanitizers report at exit
   on_exit(
       [](int status, void*) {
         std::fflush(nullptr);
