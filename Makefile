@@ -23,7 +23,7 @@ train-baseline-fsdp: build ## train the same decoder without a latent, and compa
 	@examples/train_free/austen baseline
 
 test: ## build everything (first time: EVERYTHING minutes), run every quick test and a sample of each campaign (TESTS minutes)
-	@scripts/setup --dev --parquet
+	@scripts/setup --dev --parquet $(if $(filter relassert tsan,$(PRESET)),--fuzz)
 	@scripts/setup --judges & scripts/build $(PRESET); built=$$?; wait $$! && exit $$built
 	@scripts/run_tests $(PRESET)
 

@@ -13,7 +13,7 @@ endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${folder}/installed)
 file(COPY ${SOURCE_DIR}/examples/embed/ DESTINATION ${folder}/source)
-run(${CMAKE_COMMAND} -S ${folder}/source -B ${folder}/build -G Ninja -DCMAKE_BUILD_TYPE=${BUILD_TYPE} ${LAUNCHER}
+run(${CMAKE_COMMAND} -S ${folder}/source -B ${folder}/build -G Ninja -DCMAKE_BUILD_TYPE=${BUILD_TYPE} ${LAUNCHER} ${COMPILER}
   -DCMAKE_PREFIX_PATH=${folder}/installed "-DCMAKE_CXX_FLAGS=${FLAGS}")
 run(${CMAKE_COMMAND} --build ${folder}/build)
 run(${folder}/build/embed)
