@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
+#include <random>
 
 #include "example.h"
 
@@ -49,6 +51,32 @@ TEST(Placement, ValuesAliveTogetherNeverShareBytes) {
     for (const Value& v : s.values)
       RC_ASSERT(v.offset >= 0 && v.offset + v.bytes <= arena.bytes[static_cast<int>(v.memory)]);
   });
+}
+
+// More values than the search keeps in one block, and than it places by one thread.
+TEST(Placement, ThousandsOfValuesNeverShareBytes) {
+  std::mt19937_64 random(7);
+  const auto below = [&](int most) { return static_cast<int>(random() % static_cast<uint64_t>(most)); };
+  constexpr int kActions = 600, kValues = 3000;
+  std::vector<Schedule> lists(1);
+  Schedule& s = lists[0];
+  s.actions.resize(kActions);
+  for (int v = 0; v < kValues; ++v) {
+    const int first = below(kActions), last = std::min(kActions - 1, first + below(v % 3 == 0 ? kActions : 20));
+    s.values.push_back({.kind = ValueKind::work, .bytes = 1 + below(1 << 20), .alignment = v % 5 == 0 ? 4096 : 64});
+    for (const int t : {first, last}) s.actions[static_cast<size_t>(t)].uses.push_back({v, Access::read});
+  }
+  const Arena arena = place(lists);
+  std::vector<const Value*> by_offset;
+  for (const Value& v : s.values) by_offset.push_back(&v);
+  std::ranges::sort(by_offset, {}, &Value::offset);
+  for (size_t a = 0; a < by_offset.size(); ++a) {
+    const Value& x = *by_offset[a];
+    EXPECT_TRUE(x.offset >= 0 && x.offset % x.alignment == 0 && x.offset + x.bytes <= arena.total());
+    for (size_t b = a + 1; b < by_offset.size() && by_offset[b]->offset < x.offset + x.bytes; ++b)
+      EXPECT_TRUE(by_offset[b]->last < x.first || x.last < by_offset[b]->first) << a << " and " << b;
+  }
+  EXPECT_LT(double(arena.total()), 1.05 * double(brute_force_bound(s)));
 }
 
 TEST(Placement, TheArenaIsWithinOnePercentOfTheLivenessBound) {

@@ -67,8 +67,14 @@ struct TopDown {
   int64_t height = 0;
 };
 
-// Offset and bytes of items in the order of their offsets.
-using Taken = std::span<const std::pair<int64_t, int64_t>>;
+/// Where an item lies. Unlike a std::pair, vectors move it as bytes.
+struct Extent {
+  int64_t offset, bytes;
+  auto operator<=>(const Extent&) const = default;
+};
+
+// Those of some items, in the order of their offsets.
+using Taken = std::span<const Extent>;
 
 // The tightest gap that is large enough, or the place on top of everything.
 int64_t lowest_offset(Taken taken, int64_t bytes, int64_t alignment) {
@@ -110,25 +116,33 @@ class Overlaps {
     const Item& item = items_[index];
     for (int t = item.first; t <= item.last; ++t) alive_[t].push_back(index);
     offsets_[index] = offset;
-    const auto behind = std::ranges::upper_bound(places_, offset, {}, [](const auto& place) { return place.first; });
-    const auto at = behind - places_.begin();
-    places_.insert(behind, {offset, item.bytes});
-    lives_.insert(lives_.begin() + at, {item.first, item.last});
+    auto block = std::upper_bound(blocks_.begin() + 1, blocks_.end(), offset,
+                                  [](int64_t at, const Block& later) { return at < later.front().extent.offset; });
+    --block;
+    block->insert(std::ranges::upper_bound(*block, offset, {}, [](const Place& place) { return place.extent.offset; }),
+                  {{offset, item.bytes}, item.first, item.last});
+    ++num_places_;
+    if (block->size() < kBlock) return;
+    const auto half = block->begin() + kBlock / 2;
+    Block upper(half, block->end());
+    block->erase(half, block->end());
+    blocks_.insert(block + 1, std::move(upper));
   }
 
   /// Of each placed item that lives at the same time as `index`, from the lowest on; until the next call. A short life
   /// asks its own actions, a long one all items.
   Taken find(int index) {
     const Item& item = items_[index];
-    const size_t few = places_.size() / kSortedCost;
+    const size_t few = num_places_ / kSortedCost;
     size_t entries = 0, count = 0;
     for (int t = item.first; t <= item.last && entries <= few; ++t) entries += alive_[t].size();
     if (entries > few) {
-      for (size_t i = 0; i < places_.size(); ++i) {  // without a branch that nobody can foresee
-        found_[count] = places_[i];
-        count += static_cast<size_t>(static_cast<int>(lives_[i].first <= item.last) &
-                                     static_cast<int>(item.first <= lives_[i].second));
-      }
+      for (const Block& block : blocks_)
+        for (const Place& place : block) {  // without a branch that nobody can foresee
+          found_[count] = place.extent;
+          count += static_cast<size_t>(static_cast<int>(place.first <= item.last) &
+                                       static_cast<int>(item.first <= place.last));
+        }
       return Taken(found_).first(count);
     }
     for (int t = item.first; t <= item.last; ++t)
@@ -143,10 +157,17 @@ class Overlaps {
   const std::vector<Item>& items_;
   std::vector<std::vector<int>> alive_;  // at each action
   std::vector<int64_t> offsets_;
-  std::vector<std::pair<int64_t, int64_t>> places_;  // by offset: offset and bytes of each,
-  std::vector<std::pair<int, int>> lives_;  // and its first and last action
+  /// A placed item, and its first and last action.
+  struct Place {
+    Extent extent;
+    int first, last;
+  };
+  using Block = std::vector<Place>;
+  static constexpr size_t kBlock = 512;
+  std::vector<Block> blocks_{1};  // places by offset, in blocks of fewer than kBlock; only the first may be empty
+  size_t num_places_ = 0;
   std::vector<int> seen_;
-  std::vector<std::pair<int64_t, int64_t>> found_;
+  std::vector<Extent> found_;
 };
 
 // Items placed in one order.
@@ -155,18 +176,29 @@ struct Attempt {
   std::vector<int64_t> offsets;  ///< of each item; -1: not placed
 };
 
+// The first items of an order, if they were the first of another one too: they keep their offsets.
+struct Known {
+  size_t count = 0;
+  std::span<const int64_t> offsets = {};
+};
+
 // An offset for each item in the given order. Stops as soon as the region exceeds `limit`.
 Attempt place_in_order(const std::vector<Item>& items, const std::vector<int>& order, int num_actions,
-                       const TopDown& top, int64_t limit) {
+                       const TopDown& top, int64_t limit, const Known& known) {
   Overlaps placed(items, num_actions);
   Attempt attempt{.offsets = std::vector<int64_t>(items.size(), -1)};
-  for (int index : order) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    const int index = order[i];
     const Item& item = items[index];
-    const Taken taken = placed.find(index);
     int64_t& offset = attempt.offsets[index];
-    if (item.last - item.first < top.longest_life)
-      offset = highest_offset(taken, item.bytes, top.height, item.alignment);
-    if (offset < 0) offset = lowest_offset(taken, item.bytes, item.alignment);
+    if (i < known.count) {
+      offset = known.offsets[index];
+    } else {
+      const Taken taken = placed.find(index);
+      if (item.last - item.first < top.longest_life)
+        offset = highest_offset(taken, item.bytes, top.height, item.alignment);
+      if (offset < 0) offset = lowest_offset(taken, item.bytes, item.alignment);
+    }
     attempt.size = std::max(attempt.size, offset + item.bytes);
     if (attempt.size > limit) break;
     placed.add(index, offset);
@@ -259,12 +291,14 @@ class Search {
     take(kept);
     for (int64_t round = 0; round < rounds && !low_enough(); ++round) {
       Order changed = order;
+      int64_t same = std::ssize(changed.items);
       for (int64_t i = 0; i < std::ssize(changed.items); ++i) {
         if (kept.offsets[changed.items[i]] + items_[changed.items[i]].bytes != kept.size) continue;
         const auto to = static_cast<int64_t>(random() % static_cast<uint64_t>(i + 1));
         std::rotate(changed.items.begin() + to, changed.items.begin() + i, changed.items.begin() + i + 1);
+        same = std::min(same, to);
       }
-      Attempt tried = attempt(changed, kept.size);
+      Attempt tried = attempt(changed, kept.size, {static_cast<size_t>(same), kept.offsets});
       if (tried.size > kept.size) continue;
       take(tried);
       order = std::move(changed);
@@ -273,8 +307,8 @@ class Search {
   }
 
   bool low_enough() const { return double(best_) <= 1.001 * double(bound_); }
-  Attempt attempt(const Order& order, int64_t limit) const {
-    return place_in_order(items_, order.items, num_actions_, order.top, limit);
+  Attempt attempt(const Order& order, int64_t limit, const Known& known = {}) const {
+    return place_in_order(items_, order.items, num_actions_, order.top, limit, known);
   }
   // Whether it is better than the best so far.
   bool take(const Attempt& tried) {
