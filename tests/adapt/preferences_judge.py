@@ -86,7 +86,7 @@ MESHES = {
 
 def make_wide_base(folder):
     """With a vocabulary so large that the head computes in several chunks of rows."""
-    config = transformers.LlamaConfig(vocab_size=33_000, hidden_size=32, num_hidden_layers=2, intermediate_size=48, num_attention_heads=4,
+    config = transformers.LlamaConfig(vocab_size=17_000, hidden_size=32, num_hidden_layers=2, intermediate_size=48, num_attention_heads=4,
                                       num_key_value_heads=2, max_position_embeddings=1024)
     torch.manual_seed(3)
     transformers.LlamaForCausalLM(config).save_pretrained(folder)

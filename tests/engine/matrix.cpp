@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <random>
-#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/model/tensor_names.h"
@@ -73,13 +73,23 @@ std::vector<MatrixCell> pairwise_cells(const std::vector<MatrixCell>& all, uint6
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::mt19937_64 random(seed);
   std::shuffle(order.begin(), order.end(), random);
-  std::set<std::pair<std::pair<size_t, std::string>, std::pair<size_t, std::string>>> seen;
+  constexpr size_t kMost = 128;  // values of all properties
+  std::map<std::pair<size_t, std::string>, size_t> numbers;
+  std::vector<bool> seen(kMost * kMost);
   std::vector<MatrixCell> chosen;
   for (size_t index : order) {
     const std::vector<std::string> p = properties(all[index]);
+    std::vector<size_t> values;
+    for (size_t i = 0; i < p.size(); ++i)
+      values.push_back(numbers.try_emplace({i, p[i]}, numbers.size()).first->second);
+    if (numbers.size() > kMost) throw Error("the properties of cells have more values than there is room for");
     bool news = false;
-    for (size_t a = 0; a < p.size(); ++a)
-      for (size_t b = a + 1; b < p.size(); ++b) news |= seen.insert({{a, p[a]}, {b, p[b]}}).second;
+    for (size_t a = 0; a < values.size(); ++a)
+      for (size_t b = a + 1; b < values.size(); ++b) {
+        const size_t pair = values[a] * kMost + values[b];
+        news |= !seen[pair];
+        seen[pair] = true;
+      }
     if (news) chosen.push_back(all[index]);
   }
   return chosen;

@@ -1,4 +1,5 @@
 """Rules that the whole repository keeps, as functions from its root to a list of violations, one sentence each."""
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ def files(root, *patterns):
     return sorted({Path(name) for name in listed if name and (root / name).is_file()})
 
 
+@functools.cache
 def read(root, path):
     return (root / path).read_text(encoding="utf-8", errors="replace")
 
@@ -68,7 +70,7 @@ def light_settings(root):
     wrong = []
     sections = [path for path in files(root, "trireme/*.h", "trireme/*.cpp") if is_section(path)]
     for path in [*sections, *files(root, f"trireme/{JOIN}/*.h", f"trireme/{JOIN}/*.cpp", "trireme/config/*.h")]:
-        heavy = sorted(name for name in included(root, path, set()) if LIBTORCH.match(name))
+        heavy = sorted(name for name in included(root, path)[1] if LIBTORCH.match(name))
         if heavy:
             wrong.append(f"{path} reaches <{heavy[0]}>")
     return wrong
@@ -148,16 +150,26 @@ USES = {
 }
 
 
-def included(root, path, seen):
-    """Every <header> that path includes, itself or through headers of the repository."""
-    if path in seen:
-        return set()
-    seen.add(path)
-    found = set()
+@functools.cache
+def own_includes(root, path):
+    """The headers that path itself includes: (those of the repository, the names of others)."""
+    own, others = [], set()
     for quoted, name in re.findall(r'^\s*#\s*include\s+(["<])([^">]+)[">]', read(root, path), re.M):
-        own = [at for at in (Path(name), path.parent / name) if quoted == '"' and (root / at).is_file()]
-        found |= included(root, own[0], seen) if own else {name}
-    return found
+        here = [at for at in (Path(name), path.parent / name) if quoted == '"' and (root / at).is_file()]
+        own += here[:1]
+        others |= set() if here else {name}
+    return own, others
+
+
+def included(root, path):
+    """(Headers of the repository, path too, and names of others) that path includes, itself or through those."""
+    own, others, waiting = {path}, set(), [path]
+    while waiting:
+        further, names = own_includes(root, waiting.pop())
+        waiting += [header for header in further if header not in own]
+        own |= set(further)
+        others |= names
+    return own, others
 
 
 def declared(root):
@@ -165,7 +177,7 @@ def declared(root):
     wrong = []
     for path in files(root, "trireme/*.h", "trireme/*.cpp", "tests/*.h", "tests/*.cpp"):
         text = re.sub(r"//.*", "", read(root, path))
-        headers = included(root, path, set())
+        _, headers = included(root, path)
         for header, use in USES.items():
             name = re.search(use, text, re.M)
             if name and not any(re.match(header if "/" in header else header + "$", one) for one in headers):
@@ -190,15 +202,8 @@ def own_types(root):
             ours |= set(re.findall(r"^(?:template <.*>\n)?" + TYPE, text, re.M))
     wrong = []
     for path, text in code.items():
-        known, waiting, seen = set(), [path], {path}
-        while waiting:
-            file = waiting.pop()
-            known |= declared_in.get(file, set())
-            for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', read(root, file), re.M):
-                for candidate in (Path(name), file.parent / name):
-                    if candidate in code and candidate not in seen:
-                        seen.add(candidate)
-                        waiting.append(candidate)
+        own, _ = included(root, path)
+        known = set().union(*(declared_in.get(file, set()) for file in own))
         for name in sorted(set(re.findall(FOREIGN + r"\b([A-Z]\w*[a-z0-9][A-Z]\w*)\b", text)) & ours - known):
             wrong.append(f"{path} uses {name}, which no header that it includes declares")
     return wrong
@@ -221,8 +226,10 @@ def words(root):
     for path in files(root):
         if path.suffix in {".png", ".svg", ".gz", ".bin", ".safetensors"}:
             continue
-        for number, line in enumerate(read(root, path).split("\n"), 1):
-            for what, pattern in FORBIDDEN.items():
+        text = read(root, path)
+        held = {what: pattern for what, pattern in FORBIDDEN.items() if re.search(pattern, text)}
+        for number, line in enumerate(text.split("\n") if held else [], 1):
+            for what, pattern in held.items():
                 if re.search(pattern, line):
                     wrong.append(f"{path}:{number} holds {what}: {line.strip()[:80]}")
     return wrong
