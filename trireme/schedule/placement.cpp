@@ -1,6 +1,8 @@
 #include "trireme/schedule/placement.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -78,13 +80,15 @@ using Taken = std::span<const Extent>;
 
 // The tightest gap that is large enough, or the place on top of everything.
 int64_t lowest_offset(Taken taken, int64_t bytes, int64_t alignment) {
-  int64_t offset = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
+  int64_t end = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
   for (const auto& [at, size] : taken) {
-    const int64_t gap = at - offset;
-    if (gap >= bytes && gap < best_gap) best = offset, best_gap = gap;
-    offset = std::max(offset, base::round_up(at + size, alignment));
+    if (at - end >= bytes) {  // seldom, and then with a division
+      const int64_t offset = base::round_up(end, alignment), gap = at - offset;
+      if (gap >= bytes && gap < best_gap) best = offset, best_gap = gap;
+    }
+    end = std::max(end, at + size);
   }
-  return best >= 0 ? best : offset;
+  return best >= 0 ? best : base::round_up(end, alignment);
 }
 
 // The highest gap below `height`; -1 if there is none.
@@ -102,25 +106,63 @@ int64_t highest_offset(Taken taken, int64_t bytes, int64_t height, int64_t align
   return std::max(best, below(height, offset));
 }
 
+// Sorts by offset: first into as many buckets of equal width as there are extents. Comparisons alone would take several
+// times as long, because half of them would be foreseen wrongly.
+class OffsetSort {
+ public:
+  explicit OffsetSort(size_t most) : sorted_(most) {}
+
+  /// The same extents in order, until the next call.
+  Taken operator()(Taken extents) {
+    int64_t all = 0;
+    for (const Extent& extent : extents) all |= extent.offset;
+    const size_t buckets = std::bit_ceil(extents.size() + 1);
+    const int shift =
+        std::max(0, static_cast<int>(std::bit_width(static_cast<uint64_t>(all))) - std::countr_zero(buckets));
+    const auto bucket = [shift](const Extent& extent) { return static_cast<size_t>(extent.offset >> shift); };
+    ends_.assign(buckets, 0);
+    for (const Extent& extent : extents) ++ends_[bucket(extent)];
+    std::exclusive_scan(ends_.begin(), ends_.end(), ends_.begin(), uint32_t{0});
+    for (const Extent& extent : extents) sorted_[ends_[bucket(extent)]++] = extent;
+    const std::span<Extent> sorted = std::span(sorted_).first(extents.size());
+    uint32_t begin = 0;
+    for (const uint32_t end : ends_) {
+      if (end - begin > 1) std::ranges::sort(sorted.subspan(begin, end - begin), {}, &Extent::offset);
+      begin = end;
+    }
+    return sorted;
+  }
+
+ private:
+  std::vector<Extent> sorted_;
+  std::vector<uint32_t> ends_;  // of buckets
+};
+
 // The items that are placed, by the time of their lives.
 class Overlaps {
  public:
   Overlaps(const std::vector<Item>& items, int num_actions)
       : items_(items),
-        alive_(static_cast<size_t>(num_actions)),
-        offsets_(items.size()),
-        seen_(items.size(), -1),
-        found_(items.size()) {}
+        num_actions_(static_cast<size_t>(num_actions)),
+        alive_(2 * num_actions_),
+        begun_(num_actions_ / kStep + 1),
+        found_(items.size()),
+        sort_(items.size()) {}
 
   void add(int index, int64_t offset) {
     const Item& item = items_[index];
-    for (int t = item.first; t <= item.last; ++t) alive_[t].push_back(index);
-    offsets_[index] = offset;
+    const Extent extent{offset, item.bytes};
+    for (size_t l = num_actions_ + item.first, r = num_actions_ + item.last + 1; l < r; l /= 2, r /= 2) {
+      if (l % 2 == 1) alive_[l++].push_back(extent);
+      if (r % 2 == 1) alive_[--r].push_back(extent);
+    }
+    const Place place{extent, item.first, item.last};
+    begun_[static_cast<size_t>(item.first) / kStep].push_back(place);
     auto block = std::upper_bound(blocks_.begin() + 1, blocks_.end(), offset,
                                   [](int64_t at, const Block& later) { return at < later.front().extent.offset; });
     --block;
-    block->insert(std::ranges::upper_bound(*block, offset, {}, [](const Place& place) { return place.extent.offset; }),
-                  {{offset, item.bytes}, item.first, item.last});
+    block->insert(std::ranges::upper_bound(*block, offset, {}, [](const Place& at) { return at.extent.offset; }),
+                  place);
     ++num_places_;
     if (block->size() < kBlock) return;
     const auto half = block->begin() + kBlock / 2;
@@ -129,14 +171,17 @@ class Overlaps {
     blocks_.insert(block + 1, std::move(upper));
   }
 
-  /// Of each placed item that lives at the same time as `index`, from the lowest on; until the next call. A short life
-  /// asks its own actions, a long one all items.
+  /// Of each placed item that lives at the same time as `index`, from the lowest on; until the next call. They are
+  /// those that live when it begins, and those that begin later in its life. If they are many, all items are asked.
   Taken find(int index) {
     const Item& item = items_[index];
-    const size_t few = num_places_ / kSortedCost;
+    const size_t first_step = static_cast<size_t>(item.first) / kStep,
+                 last_step = static_cast<size_t>(item.last) / kStep;
     size_t entries = 0, count = 0;
-    for (int t = item.first; t <= item.last && entries <= few; ++t) entries += alive_[t].size();
-    if (entries > few) {
+    for (size_t node = num_actions_ + item.first; node >= 1; node /= 2) entries += alive_[node].size();
+    for (size_t step = first_step; step <= last_step && entries * kSortedCost <= num_places_; ++step)
+      entries += begun_[step].size();
+    if (entries * kSortedCost > num_places_) {
       for (const Block& block : blocks_)
         for (const Place& place : block) {  // without a branch that nobody can foresee
           found_[count] = place.extent;
@@ -145,29 +190,35 @@ class Overlaps {
         }
       return Taken(found_).first(count);
     }
-    for (int t = item.first; t <= item.last; ++t)
-      for (int other : alive_[t])
-        if (std::exchange(seen_[other], index) != index) found_[count++] = {offsets_[other], items_[other].bytes};
-    std::sort(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(count));
-    return Taken(found_).first(count);
+    for (size_t node = num_actions_ + item.first; node >= 1; node /= 2)
+      for (const Extent& extent : alive_[node]) found_[count++] = extent;
+    for (size_t step = first_step; step <= last_step; ++step)
+      for (const Place& place : begun_[step])
+        if (item.first < place.first && place.first <= item.last) found_[count++] = place.extent;
+    return sort_(Taken(found_).first(count));
   }
 
  private:
-  static constexpr size_t kSortedCost = 16;  ///< of an entry that has to be sorted, in entries that are in order
-  const std::vector<Item>& items_;
-  std::vector<std::vector<int>> alive_;  // at each action
-  std::vector<int64_t> offsets_;
+  static constexpr size_t kSortedCost = 8;  ///< of an entry that has to be sorted, in entries that are in order
+  static constexpr size_t kStep = 8;  ///< actions
+  static constexpr size_t kBlock = 512;
   /// A placed item, and its first and last action.
   struct Place {
     Extent extent;
     int first, last;
   };
   using Block = std::vector<Place>;
-  static constexpr size_t kBlock = 512;
-  std::vector<Block> blocks_{1};  // places by offset, in blocks of fewer than kBlock; only the first may be empty
+
+  const std::vector<Item>& items_;
+  size_t num_actions_;
+  // A tree over the actions, whose leaves are nodes num_actions_ + t, and whose node n has the children 2 n and 2 n +
+  // 1: an item lies in the fewest nodes that cover its life, so in exactly one above each of its actions.
+  std::vector<std::vector<Extent>> alive_;
+  std::vector<std::vector<Place>> begun_;  // in each step of kStep actions
+  std::vector<Block> blocks_{1};  // by offset, in blocks of fewer than kBlock; only the first may be empty
   size_t num_places_ = 0;
-  std::vector<int> seen_;
   std::vector<Extent> found_;
+  OffsetSort sort_;
 };
 
 // Items placed in one order.
