@@ -53,6 +53,9 @@ double product_flops(at::ScalarType dtype) {
 }
 
 TEST(RegisterLoop, IsAboveWhatAProductOfMatricesReaches) {
+#ifdef TRIREME_SANITIZED
+  GTEST_SKIP() << "LibTorch's products are not slowed down by sanitizers, and this loop is";
+#endif
   EXPECT_TRUE(holds_once([] {
     const double limit = register_loop_flops(at::kFloat, 1), product = product_flops(at::kFloat);
     return limit > product && limit < 2 * product;

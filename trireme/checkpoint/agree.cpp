@@ -78,7 +78,7 @@ std::string broadcast_text(comm::Communicator& world, const std::string& text, i
   at::Tensor length = at::full({1}, std::ssize(text), at::kLong);
   world.broadcast(length, root)->wait();
   at::Tensor bytes = at::empty({length.item<int64_t>()}, at::kByte);
-  if (world.rank() == root) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  if (world.rank() == root && !text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());
   world.broadcast(bytes, root)->wait();
   return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
 }

@@ -16,6 +16,7 @@ namespace {
 void fill_records(const GroupState& group,
                   const std::function<void(const model::ParameterSpec& p, uint8_t* record)>& write) {
   auto* master = static_cast<uint8_t*>(group.master.data_ptr());
+  if (master == nullptr) return;  // this rank holds none
   std::memset(master, 0, static_cast<size_t>(group.held.size()));
   for (size_t i = 0; i < group.layout->tensors().size(); ++i) {
     const shard::FlatTensor& t = group.layout->tensors()[i];

@@ -75,7 +75,8 @@ HWY_INLINE hn::Vec<D> by_parts(D d, hn::Vec<D> x, const P& p) {
 template <class T, class D>
 HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    return hn::IfThenElse(hn::Eq(x, x), hn::Exp(d, x), x);
+    const auto number = hn::Eq(x, x);  // Highway makes whole numbers of x, which NaN and huge x have none of
+    return hn::IfThenElse(number, hn::Exp(d, hn::Max(hn::IfThenElseZero(number, x), hn::Set(d, -1000.0))), x);
   } else if constexpr (kIsBfloat16<T>) {
 #if TRIREME_OPS_AVX512
     return exp2_fine(d, hn::Mul(x, hn::Set(d, kLog2E)));
@@ -203,7 +204,10 @@ HWY_INLINE void sigmoids_of(D d, V (&x)[kCount]) {
 template <class T, class D>
 HWY_INLINE hn::Vec<D> tangent(D d, hn::Vec<D> x) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
-    return hn::IfThenElse(hn::Eq(x, x), hn::Tanh(d, x), x);
+    const auto number = hn::Eq(x, x);
+    const auto most = hn::Set(d, 30.0);  // of which tanh is 1
+    const auto bounded = hn::Max(hn::Min(hn::IfThenElseZero(number, x), most), hn::Neg(most));
+    return hn::IfThenElse(number, hn::Tanh(d, bounded), x);
   } else {
     const hn::RebindToSigned<D> d32;
     const auto magic = hn::Set(d, 12582912.0f), least = hn::Set(d, -64.0f), one = hn::Set(d, 1);
