@@ -69,10 +69,9 @@ struct TopDown {
   int64_t height = 0;
 };
 
-/// Where an item lies. Unlike a std::pair, vectors move it as bytes.
+/// Where an item lies.
 struct Extent {
   int64_t offset, bytes;
-  auto operator<=>(const Extent&) const = default;
 };
 
 // Those of some items, in the order of their offsets.
@@ -106,8 +105,8 @@ int64_t highest_offset(Taken taken, int64_t bytes, int64_t height, int64_t align
   return std::max(best, below(height, offset));
 }
 
-// Sorts by offset: first into as many buckets of equal width as there are extents. Comparisons alone would take several
-// times as long, because half of them would be foreseen wrongly.
+// Sorts by offset: first into about as many buckets of equal width as there are extents, then within each bucket. By
+// comparisons alone it would take several times as long, because a processor cannot guess how they end.
 class OffsetSort {
  public:
   explicit OffsetSort(size_t most) : sorted_(most) {}
