@@ -205,7 +205,8 @@ HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config)
   const int64_t planned = on_gpu && !offloads ? 1 : here;  // a plan may refuse
   for (int rank = 0; rank < planned; ++rank) {
     const plan::StepRequest request = step_request(settings, config, rank, world);
-    const plan::StepPlan plan = plan::make_step_plan(build_run_model(settings, config, request), request);
+    const model::Model model = build_run_model(settings, config, request);
+    const plan::StepPlan plan = plan::make_step_plan(model, request);
     sum.planned += plan::bytes_on_host(plan, here, shared_memory);
     if (request.save_copy && !request.offload.uses(schedule::Tier::disk))
       sum.save_copies += plan.save_copy_bytes(plan.local_groups);
