@@ -60,7 +60,8 @@ class ChooseOffload : public testing::Test {
     std::vector<int64_t> bytes;
     for (int rank = 0; rank < ranks; ++rank) {
       const plan::StepRequest request = step_request(s, config, rank, ranks);
-      bytes.push_back(plan::make_step_plan(build_run_model(s, config, request), request).arena.total());
+      const model::Model model = build_run_model(s, config, request);
+      bytes.push_back(plan::make_step_plan(model, request).arena.total());
     }
     return bytes;
   }

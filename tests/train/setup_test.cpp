@@ -32,7 +32,8 @@ TEST(Setup, AHostNeedsWhatItsRanksPlan) {
     std::vector<int64_t> ranks;
     for (int rank = 0; rank < 4; ++rank) {
       const plan::StepRequest request = step_request(settings, config, rank, 4);
-      ranks.push_back(plan::make_step_plan(build_run_model(settings, config, request), request).arena.total());
+      const model::Model model = build_run_model(settings, config, request);
+      ranks.push_back(plan::make_step_plan(model, request).arena.total());
     }
     EXPECT_EQ(planned, ranks[0] + ranks[1] + ranks[2] + ranks[3]) << more[0];
     EXPECT_NE(planned, 4 * ranks[0]) << more[0];
