@@ -87,7 +87,7 @@ void any_rank(comm::Communicator& world, std::vector<uint8_t>& flags) {
   const at::Tensor mine = at::from_blob(flags.data(), {std::ssize(flags)}, at::kByte);
   at::Tensor all = at::empty_like(mine);
   world.all_reduce(all, mine, {.op = comm::ReduceOp::max})->wait();
-  std::memcpy(flags.data(), all.const_data_ptr(), flags.size());
+  std::copy_n(static_cast<const uint8_t*>(all.const_data_ptr()), flags.size(), flags.begin());
 }
 
 void agree(comm::Communicator& world, const std::function<void()>& work) {

@@ -98,7 +98,7 @@ struct StepPlan {
 /// Cost      no memory of the model's size; time grows with units x micro-batches x pipeline ranks
 /// Errors    UsageError for combinations that cannot work; InternalError when the validator finds a broken rule
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request);
-StepPlan make_step_plan(model::Model&&, const StepRequest&) = delete;
+StepPlan make_step_plan(model::Model&&, const StepRequest&) = delete;  // it would end before the plan
 
 /// All ranks of the mesh as programs for the queue model, indexed by global rank. `lists` is indexed by pipeline rank.
 std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists);

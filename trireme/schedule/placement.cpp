@@ -210,8 +210,8 @@ class Overlaps {
 
   const std::vector<Item>& items_;
   size_t num_actions_;
-  // A tree over the actions, whose leaves are nodes num_actions_ + t, and whose node n has the children 2 n and 2 n +
-  // 1: an item lies in the fewest nodes that cover its life, so in exactly one above each of its actions.
+  // A tree over the actions. Action t is the leaf num_actions_ + t, and the parent of node n is n / 2. An item lies in
+  // the fewest nodes that cover its life: of the nodes from a leaf of its life up, in exactly one.
   std::vector<std::vector<Extent>> alive_;
   std::vector<std::vector<Place>> begun_;  // in each step of kStep actions
   std::vector<Block> blocks_{1};  // by offset, in blocks of fewer than kBlock; only the first may be empty
