@@ -135,6 +135,24 @@ TEST(Failure, ARefusedSettingIsPrintedOnceWithoutNoise) {
   EXPECT_EQ(one_hidden.err(), message + "\n");
 }
 
+TEST(Failure, ARefusalThatRanksLeaveToTheLauncherIsPrintedOnceAndKeptInEachLog) {
+  const std::string sentence = "train.max_steps must be at least 1, not -1";
+  // Without a folder for logs, all ranks are shown.
+  Job shown({"--launch", "3", "--quiet", "--", "*:refuse:" + sentence});
+  EXPECT_EQ(shown.wait(), 2);
+  EXPECT_EQ(shown.err(), "error: " + sentence + "\n");
+
+  Job kept({"--launch", "3", "--out", "OUT", "--quiet", "--", "1:refuse:error: " + sentence, "*:hang"});
+  EXPECT_EQ(kept.wait(), 2);
+  EXPECT_EQ(kept.err(), "error: " + sentence + "\n");
+  EXPECT_EQ(kept.log(1), "error: " + sentence + "\n");
+
+  Job unlike({"--launch", "3", "--quiet", "--", "*:ignore_term", "0:mark:first", "2:mark:last", "1:await:first",
+              "1:await:last", "1:refuse:there is no b.txt", "*:refuse:there is no a.txt"});
+  EXPECT_EQ(unlike.wait(), 2);
+  EXPECT_EQ(unlike.err(), "ranks 0, 2: error: there is no a.txt\nrank 1: error: there is no b.txt\n");
+}
+
 TEST(Failure, GarbageInTheEnvironmentIsAUsageErrorOfTheRank) {
   Job job({.arguments = {"0:print:never"}, .environment = {{"RANK", "one"}, {"WORLD_SIZE", "2"}}});
   EXPECT_EQ(job.wait(), 2);

@@ -164,6 +164,11 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
     {"begun", [](const std::string&) { launch::report_begun(); }},
     {"status", [](const std::string& text) { launch::report_status(text); }},
     {"fail", [](const std::string& text) { launch::report_failure(text); }},
+    {"refuse",
+     [](const std::string& text) {
+       if (!launch::report_refusal(text)) put(2, text);
+       std::exit(2);
+     }},
     {"timeout", [](const std::string& text) { launch::report_failure(text, launch::Fault::timeout); }},
     {"consequence", [](const std::string& text) { launch::report_failure(text, launch::Fault::lost_peer); }},
     {"sleep", [](const std::string& text) { usleep(1000 * static_cast<unsigned>(std::stoi(text))); }},

@@ -1,6 +1,11 @@
 #include "trireme/observe/work_bar.h"
 
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
 
 namespace trireme::observe {
 namespace {
@@ -19,6 +24,29 @@ TEST(WorkBar, SaysNothingOfShortWork) {
   }
   EXPECT_EQ(std::ftell(file), 0);
   std::fclose(file);
+}
+
+TEST(Waiting, SaysNothingOfShortWork) {
+  std::FILE* file = std::tmpfile();
+  { const Waiting waiting("short", file); }
+  EXPECT_EQ(std::ftell(file), 0);
+  std::fclose(file);
+}
+
+TEST(Waiting, TellsATerminalHowLongItTakes) {
+  int reader = -1, terminal = -1;
+  ASSERT_EQ(openpty(&reader, &terminal, nullptr, nullptr, nullptr), 0);
+  std::FILE* file = fdopen(terminal, "w");
+  {
+    const Waiting waiting("planning", file);
+    usleep(2'600'000);
+  }
+  char text[4096];
+  const std::string shown(text, static_cast<size_t>(std::max<ssize_t>(0, read(reader, text, sizeof text))));
+  std::fclose(file);
+  close(reader);
+  EXPECT_NE(shown.find("\r\x1b[Kplanning  2."), std::string::npos) << shown;
+  EXPECT_TRUE(shown.ends_with("\r\x1b[K")) << shown;
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 namespace trireme::base {
 namespace {
 
+constexpr std::string_view kErrorWord = "error: ";
+
 std::mutex prefix_mutex;
 std::string& shared_prefix() {
   static std::string prefix;
@@ -35,7 +37,7 @@ std::string log_line(LogLevel level, std::string_view prefix, std::string_view t
   std::string line;
   if (!prefix.empty()) line += fmt::format("{}: ", prefix);
   if (level != LogLevel::info) {
-    const std::string_view word = level == LogLevel::warn ? "warn  " : "error: ";
+    const std::string_view word = level == LogLevel::warn ? "warn  " : kErrorWord;
     const std::string_view start = level == LogLevel::warn ? "\x1b[33m" : "\x1b[31m";
     line += colour ? fmt::format("{}{}\x1b[0m", start, word) : std::string(word);
   }
@@ -51,9 +53,13 @@ void write_log(LogLevel level, std::string_view text) {
   write_all(log_line(level, prefix, text, terminal_has_colour(STDERR_FILENO)));
 }
 
+std::string error_text(std::string_view message) {
+  return message.starts_with(kErrorWord) ? std::string(message) : fmt::format("{}{}", kErrorWord, message);
+}
+
 void report_error(const std::exception& error) {
   const std::string_view text = error.what();
-  write_log(text.starts_with("error: ") ? LogLevel::info : LogLevel::error, text);
+  write_log(text.starts_with(kErrorWord) ? LogLevel::info : LogLevel::error, text);
 }
 
 bool terminal_has_colour(int descriptor) {

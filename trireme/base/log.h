@@ -31,8 +31,11 @@ void warn(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   write_log(LogLevel::warn, fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-/// Prints an exception's text after "error: ". A text that already begins with "error: " is printed unchanged. (An
-/// exception about several settings has one paragraph for each, and every paragraph begins with "error: ".)
+/// A message after "error: ". One that already begins with "error: " stays as it is. (That of an exception about several
+/// settings has one paragraph for each, and every paragraph begins with "error: ".)
+std::string error_text(std::string_view message);
+
+/// Prints an exception's error_text().
 void report_error(const std::exception& error);
 
 /// True when `descriptor` is a terminal that shows colour: NO_COLOR is unset, and TERM is not "dumb".

@@ -1,7 +1,6 @@
 #include "trireme/bench/measure.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <fstream>
 
 #include "trireme/base/log.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 
 namespace trireme::bench {
@@ -51,26 +51,10 @@ std::vector<double> time_calls(const std::function<void()>& call, const Budget& 
   return seconds;
 }
 
-Progress::Progress(std::string what, bool shown)
-    : what_(std::move(what)), shown_(shown), terminal_(isatty(STDERR_FILENO) == 1) {}
-
-Progress::~Progress() {
-  if (line_open_) fmt::print(stderr, "\r\x1b[K");
-}
-
 void Progress::step(int64_t done, int64_t total, const std::string& name) {
-  if (!shown_ || watch_.seconds() < next_) return;
-  const std::string line =
-      fmt::format("{}  {}/{}  {}  {}", what_, done, total, name, base::human_duration(watch_.seconds()));
-  if (terminal_) {
-    fmt::print(stderr, "\r\x1b[K{}", line);
-    line_open_ = true;
-    next_ = watch_.seconds() + 0.2;
-  } else {
-    fmt::print(stderr, "{}\n", line);
-    next_ = watch_.seconds() + 10;
-  }
-  std::fflush(stderr);
+  if (shown_ && line_.is_due())
+    line_.show(
+        fmt::format("{}  {}/{}  {}  {}", what_, done, total, name, base::human_duration(line_.seconds_so_far())));
 }
 
 MemoryGrowth::MemoryGrowth() : before_(own_bytes()), most_(before_) {

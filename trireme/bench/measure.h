@@ -6,9 +6,10 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "trireme/base/stopwatch.h"
+#include "trireme/observe/work_bar.h"
 
 namespace trireme::bench {
 
@@ -27,21 +28,17 @@ struct Budget {
 std::vector<double> time_calls(const std::function<void()>& call, const Budget& budget,
                                const std::function<void()>& prepare = {}, const std::function<void()>& beside = {});
 
-/// After two seconds, shows on standard error what is being measured: on a terminal one line that updates, else
-/// a line every ten seconds.
+/// Shows what is being measured, if it takes long.
 class Progress {
  public:
-  explicit Progress(std::string what, bool shown = true);
-  Progress(const Progress&) = delete;
-  ~Progress();
+  explicit Progress(std::string what, bool shown = true) : what_(std::move(what)), shown_(shown) {}
 
   void step(int64_t done, int64_t total, const std::string& name);
 
  private:
   std::string what_;
-  base::Stopwatch watch_;
-  double next_ = 2;  // seconds
-  bool shown_, terminal_, line_open_ = false;
+  bool shown_;
+  observe::LateLine line_;
 };
 
 /// How much a process's private memory grows from construction to growth(): a thread reads it every 2 ms. Mapped

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -17,6 +19,7 @@
 #include "trireme/model/quantized.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/memory_usage.h"
+#include "trireme/observe/work_bar.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/chosen_offload.h"
 #include "trireme/train/inference.h"
@@ -111,7 +114,9 @@ void explain_generate(ParsedSettings& parsed, int rank) {
   const generate::Room room{.texts = settings.generate.batch_size,
                             .tokens = 512,
                             .cache_tokens = settings.generate.cache_tokens.value_or(usual)};
+  std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const train::InferencePlan planned = train::plan_inference(settings, config, ranks, rank, room);
+  waiting.reset();
   fmt::print("{}{} at a time; the cache holds {}\n", plan::render_memory(plan::memory_report(planned.plan)),
              base::plural(room.texts, "text"),
              base::plural((planned.plan.request.generation.pages - 1) * ops::kAttentionPage, "token"));
@@ -122,20 +127,21 @@ void explain_generate(ParsedSettings& parsed, int rank) {
 std::string memory_text(const Settings& settings, int rank) {
   validate(settings, world_size(settings));
   at::set_num_threads(train::threads_of_a_rank(settings));
+  const observe::Waiting waiting("planning");
+  std::string text;
   const train::ChosenOffload offload =
       train::choose_offload(settings, model::config_of(settings.model), static_cast<int>(world_size(settings)));
   if (!offload.rungs.empty()) {
-    const std::string table = plan::render_rungs(offload.rungs, *settings.offload.fit);
-    if (offload.rungs.back().own > *settings.offload.fit) return table;
-    fmt::print("{}\n", table);
+    text = plan::render_rungs(offload.rungs, *settings.offload.fit);
+    if (offload.rungs.back().own > *settings.offload.fit) return text;
+    text += "\n";
   }
-  if (!offload.distance.empty()) fmt::print("{} (offload.prefetch auto)\n\n", offload.distance);
-  for (const std::string& remark : offload.remarks) fmt::print("warning: {}\n\n", remark);
+  if (!offload.distance.empty()) text += fmt::format("{} (offload.prefetch auto)\n\n", offload.distance);
+  for (const std::string& remark : offload.remarks) text += fmt::format("warning: {}\n\n", remark);
   const Explained explained = plan_of(settings, rank);
-  return fmt::format(
+  return text + fmt::format(
       "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "
-      "there "
-      "are on another machine.\n{}\n",
+      "there are on another machine.\n{}\n",
       plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan),
       base::plural(at::get_num_threads(), "thread"),
       train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads()));

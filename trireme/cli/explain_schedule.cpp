@@ -14,6 +14,7 @@
 #include "trireme/cli/explain.h"
 #include "trireme/costs/step_costs.h"
 #include "trireme/observe/loss_curve.h"
+#include "trireme/observe/work_bar.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/schedule/render_timeline.h"
 #include "trireme/settings/derived.h"
@@ -96,6 +97,7 @@ costs::Prediction prediction(const Settings& settings, const Explained& explaine
 }
 
 std::string schedule_text(const Settings& settings, const ScheduleView& view) {
+  const observe::Waiting waiting("planning");
   const Explained explained = plan_of(settings, static_cast<int>(view.rank));
   const plan::StepPlan& plan = explained.plan;
   if (view.format == ScheduleFormat::list) return list_text(plan);

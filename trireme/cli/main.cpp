@@ -149,9 +149,13 @@ int report(const std::exception& e) {
   const auto* storage = dynamic_cast<const base::StorageError*>(&e);
   const bool refused =
       dynamic_cast<const trireme::UsageError*>(&e) || dynamic_cast<const trireme::CheckpointError*>(&e);
-  trireme::launch::report_failure(e.what(), lost ? trireme::launch::fault_of(*lost) : trireme::launch::Fault::own);
-  if (!refused) trireme::launch::name_rank_in_log();
-  base::report_error(e);
+  if (refused) {
+    if (!trireme::launch::report_refusal(e.what())) base::report_error(e);
+  } else {
+    trireme::launch::report_failure(e.what(), lost ? trireme::launch::fault_of(*lost) : trireme::launch::Fault::own);
+    trireme::launch::name_rank_in_log();
+    base::report_error(e);
+  }
   return file      ? base::exit_code_of(file->code)
          : storage ? base::exit_code_of(storage->code)
          : refused ? base::kRefused

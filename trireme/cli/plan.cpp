@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -22,6 +23,7 @@
 #include "trireme/config/report.h"
 #include "trireme/costs/report.h"
 #include "trireme/engine/device.h"
+#include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/setup.h"
@@ -208,10 +210,12 @@ int run_plan(Arguments arguments) {
   const int64_t batch = s.train.global_batch_size;
   if (!parsed.given("train.global_batch_size")) round_batch(s, batch);
   if (view.fit) fit_setting(s, *view.fit, machines, batch);
+  std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const ExplainedStages explained = plans_of_stages(s, stages_that_count(machines));
   const costs::StagePlans stages = stages_of(explained.plans);
   const plan::StepPlan& first = *stages.front();
   const costs::Prediction p = costs::predict(*first.model, first, machines);
+  waiting.reset();
   const int64_t tokens = s.train.global_batch_size * first.request.shape.sequence;
   const costs::Budget budget{
       .tokens = view.tokens,

@@ -5,10 +5,34 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
 
 #include "trireme/base/text.h"
 
 namespace trireme::observe {
+namespace {
+using namespace std::chrono_literals;
+
+constexpr std::chrono::milliseconds kBlink = 200ms;
+}  // namespace
+
+LateLine::LateLine(std::FILE* out)
+    : out_(out), terminal_(isatty(fileno(out)) != 0), start_(Clock::now()), next_(start_ + (terminal_ ? 2s : 10s)) {}
+
+void LateLine::show(const std::string& text) {
+  next_ = Clock::now() + (terminal_ ? kBlink : 10s);
+  fmt::print(out_, "{}{}{}", terminal_ ? "\r\x1b[K" : "", text, terminal_ ? "" : "\n");
+  std::fflush(out_);
+  drawn_ = true;
+}
+
+LateLine::~LateLine() {
+  if (!drawn_ || !terminal_) return;
+  fmt::print(out_, "\r\x1b[K");
+  std::fflush(out_);
+}
 
 std::string work_bar_text(const std::string& what, double done, double seconds_so_far) {
   constexpr int kCells = 20;
@@ -19,27 +43,18 @@ std::string work_bar_text(const std::string& what, double done, double seconds_s
   return text;
 }
 
-WorkBar::WorkBar(std::string what, std::FILE* out)
-    : what_(std::move(what)),
-      out_(out),
-      terminal_(isatty(fileno(out)) != 0),
-      start_(Clock::now()),
-      next_(start_ + std::chrono::seconds(terminal_ ? 2 : 10)) {}
-
 void WorkBar::show(double done) {
-  const Clock::time_point now = Clock::now();
-  if (now < next_) return;
-  next_ = now + (terminal_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(10'000));
-  const std::string text = work_bar_text(what_, done, std::chrono::duration<double>(now - start_).count());
-  fmt::print(out_, "{}{}{}", terminal_ ? "\r\x1b[K" : "", text, terminal_ ? "" : "\n");
-  std::fflush(out_);
-  drawn_ = true;
+  if (line_.is_due()) line_.show(work_bar_text(what_, done, line_.seconds_so_far()));
 }
 
-WorkBar::~WorkBar() {
-  if (!drawn_ || !terminal_) return;
-  fmt::print(out_, "\r\x1b[K");
-  std::fflush(out_);
-}
+Waiting::Waiting(std::string what, std::FILE* out)
+    : thread_([what = std::move(what), out](const std::stop_token& stop) {
+        LateLine line(out);
+        std::mutex mutex;
+        std::condition_variable_any ended;
+        std::unique_lock lock(mutex);
+        while (!ended.wait_for(lock, stop, kBlink, [&] { return stop.stop_requested(); }))
+          if (line.is_due()) line.show(fmt::format("{}  {}", what, base::human_duration(line.seconds_so_far())));
+      }) {}
 
 }  // namespace trireme::observe

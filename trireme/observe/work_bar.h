@@ -1,30 +1,57 @@
-// WorkBar shows the progress of work that takes longer than two seconds: on a terminal as a bar that updates in place,
-// in a pipe or file as a line every ten seconds.
+// Lines on standard error about work that takes longer than two seconds: on a terminal one that updates in place, in a
+// pipe or file another one every ten seconds.
 #pragma once
 
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace trireme::observe {
 
-class WorkBar {
+/// The line itself.
+class LateLine {
  public:
-  /// @param what  "perplexity", "loading weights"
-  explicit WorkBar(std::string what, std::FILE* out = stderr);
-  WorkBar(const WorkBar&) = delete;
-  /// Erases the bar.
-  ~WorkBar();
+  explicit LateLine(std::FILE* out = stderr);
+  LateLine(const LateLine&) = delete;
+  /// Erases what a terminal shows.
+  ~LateLine();
 
-  /// `done`: the finished fraction of the work. Cheap enough to call for every small part.
-  void show(double done);
+  /// Whether it is time to show() another text. Cheap enough to ask for every small part of the work.
+  bool is_due() const { return Clock::now() >= next_; }
+  void show(const std::string& text);
+  double seconds_so_far() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::string what_;
   std::FILE* out_;
   bool terminal_, drawn_ = false;
   Clock::time_point start_, next_;
+};
+
+/// The finished fraction of work that has parts.
+class WorkBar {
+ public:
+  /// @param what  "perplexity", "loading weights"
+  explicit WorkBar(std::string what, std::FILE* out = stderr) : what_(std::move(what)), line_(out) {}
+
+  /// `done`: the finished fraction of the work.
+  void show(double done);
+
+ private:
+  std::string what_;
+  LateLine line_;
+};
+
+/// How long work without parts has taken so far. A thread writes the line until this is destroyed.
+class Waiting {
+ public:
+  /// @param what  "planning"
+  explicit Waiting(std::string what, std::FILE* out = stderr);
+
+ private:
+  std::jthread thread_;
 };
 
 /// "perplexity  [##########..........]  52 %  eta 8s". Pure, for tests.

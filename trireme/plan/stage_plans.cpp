@@ -7,7 +7,7 @@
 #include "trireme/base/side_by_side.h"
 #include "trireme/plan/step_layouts.h"
 #include "trireme/plan/step_lists.h"
-#include "trireme/schedule/quick_placement.h"
+#include "trireme/schedule/placement.h"
 
 namespace trireme::plan {
 namespace {

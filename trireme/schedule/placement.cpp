@@ -13,7 +13,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/round_up.h"
 #include "trireme/base/side_by_side.h"
-#include "trireme/schedule/quick_placement.h"
 
 namespace trireme::schedule {
 namespace {

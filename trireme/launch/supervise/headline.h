@@ -23,6 +23,7 @@ struct RankOutcome {
   std::optional<int> wait_status;  ///< as wait(2) gives it; empty while the rank runs
   std::chrono::steady_clock::time_point failed_at{};  ///< the time of its report or, without one, of its end
   std::optional<std::string> reported;  ///< report_failure's message
+  bool refused = false;                 ///< the report is a refusal, which the launcher prints
   bool is_on_screen = false;            ///< which the rank has printed, too, where the user sees it
   bool consequence = false;             ///< the report says that another rank failed before
   bool answered = false;                ///< its exit code is LaunchOptions::answer_code

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
@@ -221,11 +222,14 @@ void Supervisor::read_reports(Rank& rank) {
         some_failure_ = true;
         break;
       case ReportKind::failure:
+      case ReportKind::refusal:
       case ReportKind::consequence:
       case ReportKind::timeout:
         if (outcome.reported) break;  // the first reason is the reason
         outcome.reported = text;
-        outcome.consequence = header.kind != ReportKind::failure;
+        outcome.refused = header.kind == ReportKind::refusal;
+        if (outcome.refused) keep(rank, base::error_text(text) + "\n");
+        outcome.consequence = header.kind == ReportKind::consequence || header.kind == ReportKind::timeout;
         outcome.timed_out = header.kind == ReportKind::timeout;
         outcome.failed_at = Clock::time_point(std::chrono::nanoseconds(header.monotonic_ns));
         some_failure_ = true;

@@ -103,6 +103,7 @@ class Supervisor {
   void kill_orphans();
   void name_what_stays(std::span<const ProcessEntry> table);
   void drain();
+  void say_refusals(std::span<const RankOutcome> outcomes);
   int report(std::optional<Failure>& failure);
 
   void say(const std::string& text);

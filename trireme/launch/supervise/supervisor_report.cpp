@@ -4,7 +4,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
+#include "trireme/base/log.h"
 #include "trireme/base/process.h"
 #include "trireme/base/text.h"
 #include "trireme/launch/supervise/stop_signal.h"
@@ -65,6 +68,19 @@ void Supervisor::drain() {
   }
 }
 
+// Each refusal once; with the ranks' names if they differ.
+void Supervisor::say_refusals(std::span<const RankOutcome> outcomes) {
+  std::vector<std::pair<std::string_view, std::vector<int>>> refusals;
+  for (const auto& outcome : outcomes) {
+    if (!outcome.refused) continue;
+    auto same = std::ranges::find(refusals, std::string_view(*outcome.reported), &decltype(refusals)::value_type::first);
+    if (same == refusals.end()) same = refusals.insert(same, {*outcome.reported, {}});
+    same->second.push_back(outcome.global_rank);
+  }
+  for (const auto& [text, ranks] : refusals)
+    say((refusals.size() > 1 ? name_ranks(ranks) + ": " : "") + base::error_text(text));
+}
+
 int Supervisor::report(std::optional<Failure>& failure) {
   std::vector<RankOutcome> outcomes;
   for (const auto& rank : ranks_) {
@@ -92,6 +108,10 @@ int Supervisor::report(std::optional<Failure>& failure) {
   }
   if (first != nullptr) {
     const int code = code_of(*first);
+    if (code == kUsageError && first->refused) {
+      say_refusals(outcomes);
+      return kUsageError;
+    }
     if (code == kUsageError) {
       // A message on a shown stream is on the screen already.
       const auto refused_alike = [&](const Rank& rank) {

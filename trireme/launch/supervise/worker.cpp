@@ -34,9 +34,10 @@ int open_report_socket() noexcept {
   return fd;
 }
 
-void send_report(ReportKind kind, std::string_view text, bool may_wait) noexcept {
+// Returns whether it is sent.
+bool send_report(ReportKind kind, std::string_view text, bool may_wait) noexcept {
   static const int fd = open_report_socket();
-  if (fd < 0) return;
+  if (fd < 0) return false;
   const int errno_before = errno;
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   ReportHeader header{kind, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()};
@@ -44,13 +45,15 @@ void send_report(ReportKind kind, std::string_view text, bool may_wait) noexcept
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
-  while (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+  bool sent = false;
+  while (!(sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN || !may_wait) break;
     pollfd writable{fd, POLLOUT, 0};
     if (poll(&writable, 1, kMaxWaitMs) <= 0) break;
   }
   errno = errno_before;
+  return sent;
 }
 }  // namespace
 
@@ -83,6 +86,10 @@ void report_failure(std::string_view message, Fault fault) noexcept {
                           : fault == Fault::timeout ? ReportKind::timeout
                                                     : ReportKind::consequence;
   send_report(kind, message, true);
+}
+
+bool report_refusal(std::string_view message) noexcept {
+  return message.size() <= kMaxReportText && send_report(ReportKind::refusal, message, true);
 }
 
 }  // namespace trireme::launch

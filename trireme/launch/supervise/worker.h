@@ -41,6 +41,10 @@ void name_rank_in_log() noexcept;
 /// Reports why this rank is about to exit with an error, in the words that the user will read.
 void report_failure(std::string_view message, Fault fault = Fault::own) noexcept;
 
+/// Reports that this rank refuses what the user has asked for, and is about to exit with code 2. The launcher prints the
+/// message once, however many ranks refuse alike. Returns whether it has the message; otherwise the rank prints it.
+bool report_refusal(std::string_view message) noexcept;
+
 /// A report is one datagram on the socket that TRIREME_REPORT_FD names: this header, then a text. On a socket a message
 /// arrives whole, and sending to a dead launcher is an error. On a pipe it would raise SIGPIPE.
 enum class ReportKind : char {
@@ -48,6 +52,7 @@ enum class ReportKind : char {
   loaded = 'l',  ///< report_loaded()
   begun = 'b',  ///< report_begun()
   failure = 'f',  ///< text: why the rank is about to end
+  refusal = 'r',  ///< the same, and the rank leaves it to the launcher to print it
   consequence = 'c',  ///< the same, after another rank's failure
   timeout = 't',  ///< the same, because another rank did not join in time
   exec_failed = 'x',  ///< text: the errno in decimal; sent between fork and exec
