@@ -28,7 +28,9 @@ TEST(WorkBar, SaysNothingOfShortWork) {
 
 TEST(Waiting, SaysNothingOfShortWork) {
   std::FILE* file = std::tmpfile();
-  { const Waiting waiting("short", file); }
+  {
+    const Waiting waiting("short", file);
+  }
   EXPECT_EQ(std::ftell(file), 0);
   std::fclose(file);
 }

@@ -56,7 +56,7 @@ class Reader {
   }
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-    const std::string value = object_.at(key).dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string value = base::json_text(object_.at(key));
     throw CheckpointError(fmt::format("{}: {} is {}: {}", path_, base::shortened(key), base::shortened(value), why),
                           path_);
   }
@@ -263,7 +263,7 @@ std::string adapter_config_json(const AdapterConfig& c) {
       {"use_dora", c.use_dora},
       {"use_rslora", c.use_rslora},
   };
-  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return base::json_text(object, 2) + "\n";
 }
 
 }  // namespace trireme::adapt

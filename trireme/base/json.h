@@ -30,6 +30,12 @@ Json parse_json(std::string_view text);
 template <typename Json = nlohmann::json>
 Json parse_json_if_sound(std::string_view text);
 
+/// The text of a value; bytes that are not UTF-8, as those of a path may be, become U+FFFD. `indent` as in Json::dump.
+template <typename Json>
+std::string json_text(const Json& value, int indent = -1) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 /// The whole number that `value` is. Json::get would also take a floating-point number, as which a longer integer is
 /// parsed, and convert it even if int64_t cannot hold it.
 ///

@@ -31,8 +31,8 @@ void warn(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   write_log(LogLevel::warn, fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-/// A message after "error: ". One that already begins with "error: " stays as it is. (That of an exception about several
-/// settings has one paragraph for each, and every paragraph begins with "error: ".)
+/// A message after "error: ". One that already begins with "error: " stays as it is. (That of an exception about
+/// several settings has one paragraph for each, and every paragraph begins with "error: ".)
 std::string error_text(std::string_view message);
 
 /// Prints an exception's error_text().

@@ -22,8 +22,8 @@ using nlohmann::json;
 std::string run(const std::function<void()>& work) {
   const auto pack = [](const char* kind, const std::string& message, const std::string& path, const std::string& tensor,
                        int code = 0) {
-    return json{{"kind", kind}, {"message", message}, {"path", path}, {"tensor", tensor}, {"code", code}}.dump(
-        -1, ' ', false, json::error_handler_t::replace);
+    return base::json_text(
+        json{{"kind", kind}, {"message", message}, {"path", path}, {"tensor", tensor}, {"code", code}});
   };
   try {
     work();

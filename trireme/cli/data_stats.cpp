@@ -4,6 +4,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/data_commands.h"
 #include "trireme/data/token_stats.h"
@@ -132,7 +133,7 @@ int data_stats(const ParsedSettings& parsed) {
       print(set, stats);
     code = std::max(code, report_damage(set, stats));
   }
-  if (parsed.settings.prepare.json) fmt::print("{}\n", (all.size() == 1 ? all[0] : all).dump(2));
+  if (parsed.settings.prepare.json) fmt::print("{}\n", base::json_text(all.size() == 1 ? all[0] : all, 2));
   return code;
 }
 

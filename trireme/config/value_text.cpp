@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/config/value.h"
@@ -30,7 +31,7 @@ std::string written(const Rules&, const std::vector<std::string>& value) {
            item.find_first_of(",\"'\\[](){}\n\r\t#:") == std::string::npos;
   });
   if (plain) return fmt::format("[{}]", base::join(value, ", "));
-  return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return base::json_text(nlohmann::json(value));
 }
 std::string written(const Rules&, const std::vector<int64_t>& value) {
   std::vector<std::string> items;

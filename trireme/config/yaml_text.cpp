@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/config/report.h"
 #include "trireme/config/value.h"
@@ -23,7 +24,7 @@ std::string yaml_quoted(const std::string& text) {
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
   const bool reserved = std::find(kReserved.begin(), kReserved.end(), word) != kReserved.end();
   if (plain && !reserved && text[0] != '-' && text[0] != '.') return text;
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return base::json_text(Json(text));
 }
 
 std::string yaml_list(const std::vector<std::string>& items) {
@@ -89,7 +90,7 @@ std::string to_json(const Table& table) {
   Json object = Json::object();
   table.for_each(
       [&](const Section&, const Setting& setting) { object[std::string(setting.key)] = json_value(setting); });
-  return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return base::json_text(object, 2) + "\n";
 }
 
 }  // namespace trireme::config

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/plan/arithmetic.h"
 
@@ -173,7 +174,7 @@ std::string plan_json(const StagePlans& stages, const Prediction& p, const Machi
                                       {"model_flops", p.model_flops},
                                       {"executed_flops", p.executed_flops},
                                       {"peak_fraction", peak > 0 ? p.model_flops / p.step / peak : 0}};
-  return all.dump(2) + "\n";
+  return base::json_text(all, 2) + "\n";
 }
 
 std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machines, const Budget& budget,

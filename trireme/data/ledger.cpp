@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 
 namespace trireme::data {
@@ -16,9 +17,8 @@ std::string ledger_json(const SampleStream& samples, int64_t global_index) {
                      {"documents", {o.first_document, o.last_document}},
                      {"first_token", o.first_token},
                      {"tokens", o.num_tokens}});
-  return nlohmann::ordered_json{
-      {"sample", global_index}, {"epoch", draw.epoch}, {"index", draw.index}, {"parts", std::move(parts)}}
-      .dump();
+  return base::json_text(nlohmann::ordered_json{
+      {"sample", global_index}, {"epoch", draw.epoch}, {"index", draw.index}, {"parts", std::move(parts)}});
 }
 
 std::string ledger_text(const SampleStream& samples, int64_t global_index) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/checksum.h"
+#include "trireme/base/json.h"
 #include "trireme/base/parse_whole.h"
 #include "trireme/data/token_set.h"
 #include "trireme/text/json_fields.h"
@@ -89,7 +90,7 @@ std::string to_json(const TokenSetAbout& about) {
                              {"dropped", about.tally->dropped},
                              {"without_reply", about.tally->without_reply},
                              {"max_tokens", about.tally->max_tokens}};
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return base::json_text(json, 2) + "\n";
 }
 
 }  // namespace trireme::data

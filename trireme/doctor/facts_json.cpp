@@ -21,9 +21,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PairResult, first, second, backend, latency_s
 
 namespace {
 
-std::string write(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string write(const nlohmann::json& json) { return base::json_text(json); }
 
 template <typename T>
 T read(const std::string& text) {

@@ -93,7 +93,7 @@ std::string report_json(const Examination& e) {
   for (const CollectiveResult& c : e.collectives) json["collectives"].push_back(json_of(c));
   json["findings"] = Json::array();
   for (const Finding& f : e.findings) json["findings"].push_back(json_of(f));
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return base::json_text(json, 1) + "\n";
 }
 
 }  // namespace trireme::doctor

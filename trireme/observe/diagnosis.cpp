@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/observe/host_usage.h"
 
@@ -416,7 +417,7 @@ std::string profile_json(const RunFacts& run, std::span<const RankWindow> ranks)
   if (samples > 0) all["samples_per_second"] = samples / step;
   if (cost > 0 && tokens > 0) all["cost_per_million_tokens"] = cost / tokens * 1e6;
   if (cost > 0 && samples > 0) all["cost_per_sample"] = cost / samples;
-  return all.dump(2) + "\n";
+  return base::json_text(all, 2) + "\n";
 }
 
 }  // namespace trireme::observe

@@ -95,7 +95,7 @@ std::string to_json(const MetricsRow& row) {
   object["rss_bytes"] = row.rss_bytes;
   if (row.shared_bytes) object["shared_bytes"] = *row.shared_bytes;
   if (row.resumed) object["resumed"] = *row.resumed;
-  return object.dump();
+  return base::json_text(object);
 }
 
 std::vector<base::Measured> numbers_of(const MetricsRow& row) {

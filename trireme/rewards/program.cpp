@@ -38,7 +38,7 @@ std::string line_of(const Answer& answer, int64_t step) {
                                        {"tokens", answer.tokens},
                                        {"truncated", answer.is_truncated},
                                        {"row", *answer.row}};
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return base::json_text(line) + "\n";
 }
 
 /// The program has ended; it may have been killed.

@@ -78,43 +78,47 @@ class Values {
     return transient(kind, -1, mb, 0, [&] { return fmt::format("{}(mb {})", name, mb); }, bytes, Cause::messages);
   }
   int boundary(int unit, int mb) {
-    const int value = transient(ValueKind::boundary, unit, mb, 0, [&] { return in("boundary", unit, mb); },
-                                step_.units[unit].output_bytes, Cause::saved);
+    const int value = transient(
+        ValueKind::boundary, unit, mb, 0, [&] { return in("boundary", unit, mb); }, step_.units[unit].output_bytes,
+        Cause::saved);
     s_.values[value].held = unit + 1 == static_cast<int>(step_.units.size());  // logits, for the caller
     return value;
   }
   int cache(int unit, int mb) {
-    const int value =
-        transient(ValueKind::cache, unit, mb, 0, [&] { return in("cache", unit, mb); },
-                  step_.units[unit].cache_bytes, Cause::cache);
+    const int value = transient(
+        ValueKind::cache, unit, mb, 0, [&] { return in("cache", unit, mb); }, step_.units[unit].cache_bytes,
+        Cause::cache);
     s_.values[value].held = true;
     return value;
   }
   int boundary_gradient(int unit, int mb) {
-    return transient(ValueKind::boundary_gradient, unit, mb, 0, [&] { return in("gradient", unit, mb); },
-                     step_.units[unit].output_bytes, Cause::work);
+    return transient(
+        ValueKind::boundary_gradient, unit, mb, 0, [&] { return in("gradient", unit, mb); },
+        step_.units[unit].output_bytes, Cause::work);
   }
   int tensor(ValueKind kind, int unit, int mb, int instance, const TensorDeclaration& t) {
     const char* name = kind == ValueKind::saved ? "saved" : kind == ValueKind::deferred ? "deferred" : "work";
-    return transient(kind, unit, mb, instance, [&] { return in(name, unit, mb) + "." + t.label; }, t.bytes,
-                     kind == ValueKind::work ? Cause::work : Cause::saved);
+    return transient(
+        kind, unit, mb, instance, [&] { return in(name, unit, mb) + "." + t.label; }, t.bytes,
+        kind == ValueKind::work ? Cause::work : Cause::saved);
   }
   int parameters(int group, int instance) {
     const GroupDeclaration& g = step_.groups[group];
-    return transient(ValueKind::parameters, group, -1, instance,
-                     [&] { return fmt::format("parameters({}) #{}", g.name, instance); }, g.numel * g.compute_bytes, Cause::unsharded, Memory::host_shared);
+    return transient(
+        ValueKind::parameters, group, -1, instance, [&] { return fmt::format("parameters({}) #{}", g.name, instance); },
+        g.numel * g.compute_bytes, Cause::unsharded, Memory::host_shared);
   }
   int step_work(int group) {
     const GroupDeclaration& g = step_.groups[group];
-    return transient(ValueKind::step_work, group, -1, 0, [&] { return fmt::format("work of the step({})", g.name); },
-                     g.step_work_bytes, Cause::work);
+    return transient(
+        ValueKind::step_work, group, -1, 0, [&] { return fmt::format("work of the step({})", g.name); },
+        g.step_work_bytes, Cause::work);
   }
   int slot(int group, int mb) {
     const GroupDeclaration& g = step_.groups[group];
-    return transient(ValueKind::gradient_slot, group, mb, 0,
-                     [&] { return fmt::format("gradient slot({}, mb {})", g.name, mb); },
-                     g.numel * g.slot_bytes, Cause::slots,
-                     step_.sharding.several_ranks ? Memory::symmetric : Memory::own);
+    return transient(
+        ValueKind::gradient_slot, group, mb, 0, [&] { return fmt::format("gradient slot({}, mb {})", g.name, mb); },
+        g.numel * g.slot_bytes, Cause::slots, step_.sharding.several_ranks ? Memory::symmetric : Memory::own);
   }
 
  private:

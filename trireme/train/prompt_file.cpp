@@ -151,7 +151,8 @@ std::string what_differs(const std::string& before, const std::string& about) {
     if (key == "prompts" && old.value(key, ordered_json()) != value)
       said.emplace_back("its prompts are not these");
     else if (!old.contains(key) || old[key] != value)
-      said.push_back(fmt::format("{} was {}, is {} now", key, old.value(key, ordered_json()).dump(), value.dump()));
+      said.push_back(fmt::format("{} was {}, is {} now", key, base::json_text(old.value(key, ordered_json())),
+                                 base::json_text(value)));
   return said.empty() ? "" : ": " + base::join(said, "; ");
 }
 
@@ -186,7 +187,7 @@ void ResultFile::take_up(const std::string& about, bool is_first_rank) {
 }
 
 void ResultFile::add(const ordered_json& result) {
-  const std::string line = result.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  const std::string line = base::json_text(result) + "\n";
   if (path_.empty()) {
     if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0)
       base::throw_file_error("write", "standard output", errno);

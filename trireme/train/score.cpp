@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/named_file.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/train/jsonl_records.h"
@@ -74,7 +75,7 @@ ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view contex
   }
   if (pair.first < std::ssize(pair.tokens)) return pair;
   // Its log-probability would be 0, more than that of any other text.
-  const std::string quoted = json(continuation).dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string quoted = base::json_text(json(continuation));
   throw UsageError(fmt::format(
       "choice {} has no token of its own, because the tokenizer joins it to the end of its context; begin it "
       "with a space, or move the context's last word into each choice",

@@ -103,7 +103,7 @@ void share_texts(const Inference& in, std::vector<std::string>& texts) {
   const at::Tensor heads = at::zeros({in.num_replicas}, at::kDouble);  // a rank that knows them, of each copy
   if (in.counts) heads[in.replica] = in.world->rank();
   in.world->all_reduce(heads, heads, {})->wait();
-  const std::string mine = ordered_json(texts).dump();
+  const std::string mine = base::json_text(ordered_json(texts));
   for (int copy = 0; copy < in.num_replicas; ++copy) {
     const std::string text = checkpoint::broadcast_text(*in.world, mine, static_cast<int>(heads[copy].item<double>()));
     const auto theirs = base::parse_json(text).get<std::vector<std::string>>();
@@ -172,7 +172,7 @@ ordered_json write_answers(Inference& in, const EvalTask& task, const std::vecto
       if (!judged.given_up.empty() && in.is_first_rank)
         base::warn("{}: answer {} counts as wrong for filter {}: {}", task.name, i + 1, filter.name, judged.given_up);
     }
-    lines += line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    lines += base::json_text(line) + "\n";
   }
   const auto count = double(texts.size());
   ordered_json result = {{"questions", texts.size()}};

@@ -48,11 +48,16 @@ LockHolder describe_self(const LockOptions& options) {
 }
 
 std::string to_json(const LockHolder& h) {
-  return nlohmann::ordered_json{
-             {"scheduler", h.name.scheduler}, {"id", h.name.id},     {"name", h.name.name},  {"job", h.job_id},
-             {"command", h.command},          {"host", h.host},      {"machine", h.machine}, {"pid", h.pid},
-             {"start_ticks", h.start_ticks},  {"started", h.started}}
-             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+  return base::json_text(nlohmann::ordered_json{{"scheduler", h.name.scheduler},
+                                                {"id", h.name.id},
+                                                {"name", h.name.name},
+                                                {"job", h.job_id},
+                                                {"command", h.command},
+                                                {"host", h.host},
+                                                {"machine", h.machine},
+                                                {"pid", h.pid},
+                                                {"start_ticks", h.start_ticks},
+                                                {"started", h.started}}) +
          "\n";
 }
 

@@ -73,7 +73,8 @@ void Supervisor::say_refusals(std::span<const RankOutcome> outcomes) {
   std::vector<std::pair<std::string_view, std::vector<int>>> refusals;
   for (const auto& outcome : outcomes) {
     if (!outcome.refused) continue;
-    auto same = std::ranges::find(refusals, std::string_view(*outcome.reported), &decltype(refusals)::value_type::first);
+    auto same =
+        std::ranges::find(refusals, std::string_view(*outcome.reported), &decltype(refusals)::value_type::first);
     if (same == refusals.end()) same = refusals.insert(same, {*outcome.reported, {}});
     same->second.push_back(outcome.global_rank);
   }

@@ -41,8 +41,8 @@ void name_rank_in_log() noexcept;
 /// Reports why this rank is about to exit with an error, in the words that the user will read.
 void report_failure(std::string_view message, Fault fault = Fault::own) noexcept;
 
-/// Reports that this rank refuses what the user has asked for, and is about to exit with code 2. The launcher prints the
-/// message once, however many ranks refuse alike. Returns whether it has the message; otherwise the rank prints it.
+/// Reports that this rank refuses what the user has asked for, and is about to exit with code 2. The launcher prints
+/// the message once, however many ranks refuse alike. Returns whether it has the message; otherwise the rank prints it.
 bool report_refusal(std::string_view message) noexcept;
 
 /// A report is one datagram on the socket that TRIREME_REPORT_FD names: this header, then a text. On a socket a message
