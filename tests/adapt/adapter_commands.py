@@ -62,7 +62,7 @@ def judge_gguf(run, folder, base, modules, family):
     adapter = folder / f"{family}-adapter"
     write_adapter(adapter, base, modules, use_rslora=True)
     merged = folder / f"{family}-merged"
-    succeed(run, "merge_lora", adapter, "--out", merged)
+    succeed(run, "merge_lora", adapter, f"out={merged}")
     for source, out in ((base, "base"), (merged, "merged"), (adapter, "adapter")):
         more = ["--dtype", "float32"] if source != adapter else []
         succeed(run, "convert", source, folder / f"{family}-{out}.gguf", *more)

@@ -49,6 +49,20 @@ class Failure : public ::testing::TestWithParam<FailingBackend> {
   }
 };
 
+TEST_P(Failure, ARankWithPatienceWaitsLongerThanTheTimeout) {
+  if (GetParam().on_device) GTEST_SKIP() << "no rank waits on a GPU for work of unknown length";
+  const auto errors = run(
+      [](Communicator& c) {
+        at::Tensor t = floats(8);
+        c.barrier()->wait();
+        const Patience patience(c);
+        if (c.rank() == 1) std::this_thread::sleep_for(2500ms);
+        c.all_reduce(t, t, {})->wait();
+      },
+      1s);
+  for (const std::string& e : errors) EXPECT_EQ(e, "");
+}
+
 TEST_P(Failure, DifferentSizesAreNamedOnBothRanks) {
   const auto errors = run([](Communicator& c) {
     at::Tensor t = floats(c.rank() == 0 ? 1000 : 1001);

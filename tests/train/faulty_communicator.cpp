@@ -83,6 +83,7 @@ class FaultyCommunicator final : public comm::Communicator {
   }
   comm::TrafficCount traffic(comm::Operation operation) const override { return inner_->traffic(operation); }
   void progress() override { inner_->progress(); }
+  void be_patient(bool patient) override { inner_->be_patient(patient); }
   // Its own siblings are given to `inner` before it is wrapped.
   void drive_while_waiting(const std::vector<comm::CommunicatorPtr>&) override {}
 

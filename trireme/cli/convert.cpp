@@ -1,10 +1,11 @@
-#include "trireme/formats/convert.h"
+#include "trireme/cli/convert.h"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -16,6 +17,7 @@
 #include "trireme/cli/command.h"
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/formats/convert.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/observe/work_bar.h"
 
@@ -47,30 +49,19 @@ int64_t peak_bytes() {
   return 0;
 }
 
-/// Adds the setting's names to SOURCE and OUT, which come first.
-std::vector<std::string> with_names(Arguments arguments) {
-  std::vector<std::string> words(arguments.begin(), arguments.end());
-  const auto bare = [&](size_t i) { return i < words.size() && !words[i].starts_with("-"); };
-  if (bare(0) && bare(1)) words[1] = "--convert.out=" + words[1];
-  if (bare(0)) words[0] = "--convert.source=" + words[0];
-  return words;
-}
-
 }  // namespace
 
-int run_convert(Arguments arguments) {
-  const std::vector<std::string> words = with_names(arguments);
-  const ParsedSettings parsed = read_settings(
-      words, {.command = "convert", .positional = "", .reads_its_section_alone = true, .section = "convert"});
-  if (parsed.help) {
-    fmt::print("{}{}", kConvertUsage, settings_help({"convert"}, "convert"));
-    return 0;
-  }
-  const checkpoint::ConvertSettings& settings = parsed.settings.convert;
-  if (settings.source.empty() || settings.out.empty())
-    throw UsageError(fmt::format(
-        "error: {} is not named\n  trireme convert SOURCE OUT, for instance trireme convert model.gguf model",
-        settings.source.empty() ? "what to convert" : "where to write"));
+ParsedSettings read_conversion(std::vector<std::string> words,
+                               std::vector<std::pair<std::string, std::string>> defaults) {
+  if (!words.empty() && !words[0].starts_with("-")) words[0] = "--convert.source=" + words[0];
+  return read_settings(words, {.values = std::move(defaults),
+                               .command = "convert",
+                               .positional = "",
+                               .reads_its_section_alone = true,
+                               .section = "convert"});
+}
+
+void convert(const checkpoint::ConvertSettings& settings) {
   refuse_in_a_running_jobs_folder(settings.out);
   base::make_files_as_private_as(
       std::vector<std::filesystem::path>{checkpoint::find_latest(settings.source).value_or(settings.source)});
@@ -101,6 +92,23 @@ int run_convert(Arguments arguments) {
              base::human_bytes(static_cast<int64_t>(static_cast<double>(result.bytes) / result.seconds.count())));
   fmt::print("peak memory {}, {} of them the program itself\n", base::human_bytes(peak_bytes()),
              base::human_bytes(before));
+}
+
+int run_convert(Arguments arguments) {
+  std::vector<std::string> words(arguments.begin(), arguments.end());
+  if (words.size() > 1 && !words[0].starts_with("-") && !words[1].starts_with("-"))
+    words[1] = "--convert.out=" + words[1];
+  const ParsedSettings parsed = read_conversion(std::move(words));
+  if (parsed.help) {
+    fmt::print("{}{}", kConvertUsage, settings_help({"convert"}, "convert"));
+    return 0;
+  }
+  const checkpoint::ConvertSettings& settings = parsed.settings.convert;
+  if (settings.source.empty() || settings.out.empty())
+    throw UsageError(fmt::format(
+        "error: {} is not named\n  trireme convert SOURCE OUT, for instance trireme convert model.gguf model",
+        settings.source.empty() ? "what to convert" : "where to write"));
+  convert(settings);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -144,6 +145,12 @@ void leave_without_destructors() {
 // Prints the error, tells the launcher, and returns the exit code.
 int report(const std::exception& e) {
   namespace base = trireme::base;
+  // The standard library says "filesystem error: status: Permission denied [/home/other/file]".
+  if (const auto* place = dynamic_cast<const std::filesystem::filesystem_error*>(&e)) try {
+      base::throw_file_error("use", place->path1(), place->code().value());
+    } catch (const base::FileError& named) {
+      return report(named);
+    }
   const auto* lost = dynamic_cast<const trireme::CommError*>(&e);
   const auto* file = dynamic_cast<const base::FileError*>(&e);
   const auto* storage = dynamic_cast<const base::StorageError*>(&e);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/adapt/open_model.h"
@@ -11,6 +12,7 @@
 #include "trireme/base/log.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
+#include "trireme/cli/convert.h"
 #include "trireme/formats/litgpt/adapter.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/inference.h"
@@ -37,14 +39,6 @@ constexpr const char* kMergeUsage =
 fs::path without_slash(const std::string& text) {
   const fs::path path = fs::path(text).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
-}
-
-/// The value of --NAME VALUE or --convert.NAME=VALUE, if `word` is that setting.
-void take_value(const std::string& word, const std::string& next, const std::string& name, std::string& value) {
-  for (const std::string& setting : {"--" + name, "--convert." + name}) {
-    if (word == setting) value = next;
-    if (word.starts_with(setting + "=")) value = word.substr(setting.size() + 1);
-  }
 }
 
 /// Logits of the first tokens of the vocabulary, in another order.
@@ -75,22 +69,18 @@ void print_distances(adapt::ModelPlace place, const fs::path& out, const std::st
 
 int run_merge_lora(Arguments arguments) {
   if (const auto code = answer_help(arguments, kMergeUsage)) return *code;
-  std::vector<std::string> words = {"--convert.to=safetensors"};
-  std::string adapter, base, quantize, out;
-  bool has_out = false;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
-    const bool takes_next = word == "--checkpoint_dir" && i + 1 < arguments.size();  // LitGPT's name
-    if (takes_next || (i == 0 && !word.starts_with("-"))) {
-      adapter = arguments[takes_next ? ++i : i];
-      continue;
-    }
-    take_value(word, i + 1 < arguments.size() ? arguments[i + 1] : "", "base", base);
-    take_value(word, i + 1 < arguments.size() ? arguments[i + 1] : "", "quantize", quantize);
-    take_value(word, i + 1 < arguments.size() ? arguments[i + 1] : "", "out", out);
-    has_out = has_out || word == "--out" || word.starts_with("--out=") || word.find("convert.out") == 2;
-    words.push_back(word);
+  std::vector<std::string> words(arguments.begin(), arguments.end());
+  constexpr std::string_view kLitGptName = "--checkpoint_dir";
+  for (std::string& word : words)
+    if (word == kLitGptName || word.starts_with(std::string(kLitGptName) + "="))
+      word.replace(0, kLitGptName.size(), "--convert.source");
+  ParsedSettings parsed = read_conversion(std::move(words), {{"convert.to", "safetensors"}});
+  if (parsed.help) {
+    fmt::print("{}", kMergeUsage);
+    return 0;
   }
+  checkpoint::ConvertSettings& settings = parsed.settings.convert;
+  const std::string& adapter = settings.source;
   if (adapter.empty())
     throw UsageError(
         "error: no adapter is named\n  trireme merge_lora ADAPTER, for instance trireme merge_lora out/finetune/lora");
@@ -107,16 +97,16 @@ int run_merge_lora(Arguments arguments) {
         "error: {} holds no adapter: there is no {} in it\n  to merge PEFT's adapter into a model, name the "
         "adapter's folder and, with --base, the model's",
         folder.string(), adapt::kAdapterConfigName));
-  words.push_back("--convert.source=" + adapter);
-  if (!has_out) words.push_back("--convert.out=" + (out = without_slash(adapter).string() + "-merged"));
+  if (settings.out.empty()) settings.out = without_slash(adapter).string() + "-merged";
+  const std::string quantize = settings.quantize.value_or("none");
   const std::string trained = train::saved_setting(checkpoint::open_checkpoint(folder), "quantize");
-  if (quantize.empty() && base::block_format_named(trained) != base::BlockFormat::none)
+  if (!settings.quantize && base::block_format_named(trained) != base::BlockFormat::none)
     base::info("the adapter was trained on a base in {}: --quantize {} merges it into the values of these bits",
                trained, trained);
-  const int code = run_convert(words);
-  if (code == 0 && base::block_format_named(quantize) != base::BlockFormat::none)
-    print_distances({.model = adapter, .base = base}, out, quantize);
-  return code;
+  convert(settings);
+  if (base::block_format_named(quantize) != base::BlockFormat::none)
+    print_distances({.model = adapter, .base = settings.base.value_or("")}, settings.out, quantize);
+  return 0;
 }
 
 }  // namespace trireme::cli

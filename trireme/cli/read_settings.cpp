@@ -1,9 +1,14 @@
 #include "trireme/cli/read_settings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <system_error>
 
+#include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
@@ -15,12 +20,16 @@
 namespace trireme::cli {
 namespace {
 
+launch::RankEnvironment environment_of_rank() {
+  return launch::parse_rank_environment([](const char* name) { return std::getenv(name); });
+}
+
 // As Start finds it (start.cpp, rank_count.cpp), before the settings are complete.
 int64_t ranks_that_start(const dialects::Reading& reading) {
   const auto devices = reading.known_count("devices");
   int64_t num_nodes = reading.known_count("num_nodes").value_or(1);
   if (launch::was_launched()) {
-    const auto environment = launch::parse_rank_environment([](const char* name) { return std::getenv(name); });
+    const launch::RankEnvironment environment = environment_of_rank();
     num_nodes = std::max<int64_t>(num_nodes, environment.num_nodes);  // one task of srun on each starts the ranks there
     return std::max<int64_t>(environment.world_size, devices.value_or(1) * num_nodes);
   }
@@ -57,7 +66,20 @@ const dialects::Systems& systems() {
 
 ParsedSettings read_settings(Arguments arguments, config::Overlay overlay) {
   overlay.others = &systems();
-  return parse_settings(arguments, overlay);
+  ParsedSettings parsed = parse_settings(arguments, overlay);
+  if (launch::was_launched() && environment_of_rank().world_size > 1) require_files_for_all(parsed);
+  return parsed;
+}
+
+void require_files_for_all(const config::Parsed& parsed) {
+  for (const std::string& file : parsed.files) {
+    std::error_code ignored;
+    // What /dev/stdin leads to is another file in each process.
+    const bool is_own = file.starts_with("/dev/") || file.starts_with("/proc/");
+    if (is_own || !std::filesystem::is_regular_file(file, ignored))
+      throw UsageError(fmt::format(
+          "error: the settings in {} can be read once, and every rank reads them; write them to a file first", file));
+  }
 }
 
 std::string settings_help(const std::vector<std::string>& words, const std::string& section) {

@@ -13,6 +13,11 @@ namespace trireme::cli {
 /// Errors    UsageError as parse_settings
 ParsedSettings read_settings(Arguments arguments, config::Overlay overlay);
 
+/// Refuses files of settings that can be read only once, as /dev/stdin and pipes, because other processes will read them
+/// too.
+/// Errors    UsageError naming the file
+void require_files_for_all(const config::Parsed& parsed);
+
 /// Tells once what became of the settings of another system's file.
 void say_what_was_read(const std::vector<config::Account>& accounts);
 

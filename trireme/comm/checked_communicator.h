@@ -36,6 +36,7 @@ class CheckedCommunicator : public Communicator {
   WorkPtr send(at::Tensor tensor, int peer) final;
   WorkPtr receive(at::Tensor tensor, int peer) final;
   WorkPtr barrier() final;
+  void be_patient(bool patient) final { *group_.patient = patient; }
   TrafficCount traffic(Operation operation) const final { return traffic_[static_cast<size_t>(operation)]; }
 
  protected:

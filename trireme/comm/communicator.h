@@ -113,6 +113,9 @@ class Communicator {
   /// actions. It never blocks.
   virtual void progress() {}
 
+  /// Whether waits end only if a peer is lost, and not after the group's timeout. Use Patience.
+  virtual void be_patient(bool patient) { (void)patient; }
+
   /// Names communicators of the same thread that must make progress while this one waits. A message larger than a
   /// mailbox needs progress at both ends, whatever else these ranks wait for. Backends with threads ignore it.
   virtual void drive_while_waiting(const std::vector<std::shared_ptr<Communicator>>& others) { (void)others; }
@@ -127,5 +130,17 @@ class Communicator {
 };
 
 using CommunicatorPtr = std::shared_ptr<Communicator>;
+
+/// While it lives, this rank waits for the others of a group as long as they need: they do work of their own, such as
+/// writing a text, and nobody can say how long it takes. A lost peer still ends the wait.
+class Patience {
+ public:
+  explicit Patience(Communicator& group) : group_(group) { group_.be_patient(true); }
+  Patience(const Patience&) = delete;
+  ~Patience() { group_.be_patient(false); }
+
+ private:
+  Communicator& group_;
+};
 
 }  // namespace trireme::comm

@@ -176,6 +176,7 @@ class Parser {
   void take_file(const std::string& path, const std::string& dialect) {
     const std::optional<std::string> contents = read_settings_file(path, problems_);
     if (!contents) return;
+    parsed_.files.push_back(path);
     std::optional<ForeignFile> foreign;
     if (overlay_.others != nullptr) foreign = overlay_.others->recognise(*contents, path, dialect, problems_);
     if (foreign) {

@@ -120,8 +120,9 @@ SetFiles find_files(const NamedSet& set, const std::optional<std::string>& given
 
 std::optional<SetFiles> find_json_splits(const fs::path& folder) {
   const auto split = [&](const char* name) {
+    std::error_code ignored;
     for (const char* extension : {".json", ".jsonl"})
-      if (fs::path file = folder / (std::string(name) + extension); fs::is_regular_file(file)) return file;
+      if (fs::path file = folder / (std::string(name) + extension); fs::is_regular_file(file, ignored)) return file;
     return fs::path();
   };
   SetFiles files{.train = {split("train")}, .validation = split("val")};

@@ -19,6 +19,7 @@ class WatchedCommunicator final : public comm::Communicator {
   void finish();
 
   std::string backend() const override { return inner_->backend(); }
+  void be_patient(bool patient) override { inner_->be_patient(patient); }
   comm::SharedBuffer allocate_shared(int64_t bytes, bool host_shared) override {
     return inner_->allocate_shared(bytes, host_shared);
   }

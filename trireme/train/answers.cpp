@@ -193,6 +193,7 @@ std::vector<RolloutGroup> AnswerWriter::write(const std::vector<AskedPrompt>& qu
   const Copies& copies = sampler_ && drawing.of_rollout ? quantized_ : trained_;
   std::vector<RolloutGroup> own = write_own(questions, numbers, drawing, copies);
   std::string mine;
+  const comm::Patience patience(s_.world());  // for texts and rewards of the others
   checkpoint::agree(s_.world(), [&] {
     if (!copies.judges) return;
     for (RolloutGroup& group : own) judge(questions[static_cast<size_t>(group.prompt)], group, step);

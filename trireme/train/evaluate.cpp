@@ -33,7 +33,7 @@ namespace {
 std::vector<double> over_ranks(const Inference& in, std::vector<double> mine) {
   if (!in.counts) mine.assign(mine.size(), 0);
   const at::Tensor sums = at::tensor(mine, at::kDouble);
-  in.world->all_reduce(sums, sums, {})->wait();
+  sum_over_ranks(in, sums);
   return {sums.data_ptr<double>(), sums.data_ptr<double>() + sums.numel()};
 }
 
@@ -137,7 +137,7 @@ at::Tensor judge_texts(Inference& in, const EncodedTask& encoded) {
       to[2 * i] = sum_of(judged[i].logprobs);
       to[2 * i + 1] = judged[i].is_greedy ? 1 : 0;
     }
-  in.world->all_reduce(all, all, {})->wait();
+  sum_over_ranks(in, all);
   return all;
 }
 

@@ -8,6 +8,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/mix64.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
@@ -44,7 +45,7 @@ std::string about(const Settings& settings, const fs::path& folder) {
                     {"stop", g.stop.value_or(std::vector<std::string>{})},
                     {"system", g.system.value_or("")},
                     {"chat_template", g.chat_template.value_or("")}};
-  return j.dump(1) + "\n";
+  return base::json_text(j, 1) + "\n";
 }
 
 /// Room for the longest texts of a batch, or for as many tokens as the settings say.
@@ -170,7 +171,7 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   in.generator->run();
   const at::Tensor sums =
       at::tensor({in.counts ? double(many.tokens()) : 0, in.counts ? double(many.count()) : 0}, at::kDouble);
-  in.world->all_reduce(sums, sums, {})->wait();
+  sum_over_ranks(in, sums);
   if (!in.is_first_rank) return 0;
   results.finish();
   const double seconds = watch.seconds();

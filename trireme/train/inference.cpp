@@ -313,4 +313,9 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
   return in;
 }
 
+void sum_over_ranks(const Inference& in, const at::Tensor& numbers) {
+  const comm::Patience patience(*in.world);
+  in.world->all_reduce(numbers, numbers, {})->wait();
+}
+
 }  // namespace trireme::train

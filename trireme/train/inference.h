@@ -74,6 +74,10 @@ using RoomOf = std::function<generate::Room(const Inference&)>;
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
                          const adapt::ModelPlace& place, const RoomOf& room);
 
+/// Replaces a rank's numbers by their sum over all ranks. Each has worked for itself before, on texts of its own, and
+/// waits for the others as long as they need.
+void sum_over_ranks(const Inference& in, const at::Tensor& numbers);
+
 /// A model alone on this rank, in the given precision; for texts of `tokens`, one at a time.
 std::unique_ptr<generate::Alone> open_alone(const checkpoint::Checkpoint& checkpoint, const model::Precision& precision,
                                             int64_t tokens);

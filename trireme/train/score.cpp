@@ -117,7 +117,7 @@ nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settin
   const std::vector<Judged>& judged = judge.run();
   auto* const mine = all.data_ptr<double>();
   for (size_t i = 0; i < texts.size() && in.counts; ++i) std::ranges::copy(judged[i].logprobs, mine + begin[i]);
-  in.world->all_reduce(all, all, {})->wait();
+  sum_over_ranks(in, all);
   const auto* values = all.data_ptr<double>();
   if (settings.predictions && in.is_first_rank) {
     std::string lines;

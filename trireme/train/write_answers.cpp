@@ -102,7 +102,7 @@ class AnswerBatch {
 void share_texts(const Inference& in, std::vector<std::string>& texts) {
   const at::Tensor heads = at::zeros({in.num_replicas}, at::kDouble);  // a rank that knows them, of each copy
   if (in.counts) heads[in.replica] = in.world->rank();
-  in.world->all_reduce(heads, heads, {})->wait();
+  sum_over_ranks(in, heads);
   const std::string mine = base::json_text(ordered_json(texts));
   for (int copy = 0; copy < in.num_replicas; ++copy) {
     const std::string text = checkpoint::broadcast_text(*in.world, mine, static_cast<int>(heads[copy].item<double>()));

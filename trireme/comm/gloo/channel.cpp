@@ -80,7 +80,7 @@ void GlooChannel::wait(const Transfer& t) {
   };
   try {
     // If stop() comes before the wait begins, it has called abort() on the work, and the wait returns.
-    translated(t.peer, [&] { t.work->wait(group_.timeout); });
+    translated(t.peer, [&] { t.work->wait(group_.longest_wait()); });
   } catch (...) {
     forget();
     throw;

@@ -52,7 +52,7 @@ class MpiCommunicator final : public LaneCommunicator {
     try {
       MpiMessages messages(comm_);
       post(messages);
-      messages.wait(group().timeout, stopping_);
+      messages.wait(group().longest_wait(), stopping_);
     } catch (const TransportFailure& failure) {
       const std::string who = failure.peer < 0 ? "MPI" : name_rank(group(), failure.peer);
       throw TransportFailure(failure.peer, fmt::format("{}: {}", who, failure.what()));

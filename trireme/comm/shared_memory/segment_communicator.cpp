@@ -234,7 +234,7 @@ void SegmentCommunicator::check_peers(SegmentTask& task, milliseconds elapsed) {
                     fmt::format("{} {}: {}", name_rank(group(), peer), front.lacks(peer), gone));
     }
   }
-  if (elapsed <= group().timeout) return;
+  if (elapsed <= group().longest_wait()) return;
   const SegmentTask& front = front_before(task);
   std::string who;
   int first = -1;
