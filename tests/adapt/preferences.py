@@ -154,6 +154,14 @@ def refuses(r):
                    f"refused: {lines[0][:150] if lines else ''}", f"{settings} {sentence} {len(lines)} {(folder / 'refused').exists()}\n{result}")
 
 
+def needs_its_reference(r):
+    """Without the model before training there is nothing to compare with."""
+    (r.folder / "base").rename(r.folder / "moved")
+    result = r.run([r.program, "finetune_dpo", "--resume", r.folder / "all", "--train.max_steps", str(STEPS + 1)])
+    ring.check(result.code == 2 and "compares what it learns with it" in result.err and "--dpo.reference" in result.err,
+               "a run is not continued without the model that it compares with", str(result))
+
+
 def main():
     with ring.Ring(sys.argv[1]) as r:
         tuning.make_base("llama 2", r.folder / "base")
@@ -165,6 +173,7 @@ def main():
             draw(curves, sys.argv[2])
         scores(r)
         refuses(r)
+        needs_its_reference(r)
 
 
 main()

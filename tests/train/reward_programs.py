@@ -31,6 +31,9 @@ for line in sys.stdin:
     if mode == "dies" or mode == "dies at times" and asked["prompt_number"] % 3 == 0:
         print("the judge is tired", file=sys.stderr)
         sys.exit(3)
+    if mode == "thinks" and os.environ["RANK"] == "0":
+        time.sleep(4.5)
+        mode = "counts"
     if mode == "babbles":
         print("let me think about that")
     print("null" if mode == "leaves out" and asked["sample"] == 0 else sum(map(ord, asked["completion"])) % 97 / 97, flush=True)
@@ -97,6 +100,9 @@ def programs_judge(j):
     result = r.run(j.command("leaves-out", mode="leaves out", train__max_steps=2))
     ring.check(result.code == 0, "an answer may be left out of its group", str(result))
 
+    result = r.run(j.command("thinks", mode="thinks", train__max_steps=2, comm__timeout="3s"))
+    ring.check(result.code == 0, "a rank whose program takes longer than comm.timeout is waited for", str(result))
+
     for mode, said in (("sleeps", r"gave 0 of 4 rewards within 1 s; allow more with reward.command_timeout"), ("dies", r"ended with exit code 3 after 0 of 4 rewards"),
                        ("babbles", r'printed "let me think about that" as reward 1 of 4; it must print one number')):
         j.started()
@@ -104,6 +110,14 @@ def programs_judge(j):
         sentence = re.search(rf"no answer of step 1 could be rewarded: command: reward\.command .*{said}", result.err)
         ring.check(result.code == 1 and sentence and result.seconds < 40, f"a program that {mode} stops the run, which says why", str(result))
         r.require_nothing_is_left("never", f"a program that {mode}")
+
+
+def other_settings_want_other_answers(j):
+    r = j.r
+    result = r.run(j.command("changed", train__max_steps=3))
+    ring.require(result.code == 0, "a run that ends between two steps of a rollout", str(result))
+    result = r.run(j.command("changed", train__max_steps=4, resume="true", grpo__beta=0.1))
+    ring.check(result.code == 0 and "new ones are written" in result.text, "goes on with other settings and other answers", str(result))
 
 
 def bad_input_is_refused(j):
@@ -212,6 +226,7 @@ def is_rank(pid):
 with ring.Ring(sys.argv[1]) as r:
     judged = Judged(r)
     programs_judge(judged)
+    other_settings_want_other_answers(judged)
     bad_input_is_refused(judged)
     other_systems_words_run(judged)
     kills_change_nothing(judged)

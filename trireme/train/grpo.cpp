@@ -95,8 +95,13 @@ class Grpo : public Task {
     keep_tokenizer(s_, state);
     if (!state.task.empty() && changed.empty()) {
       Rollout rollout = parse_rollout(state.task, "the checkpoint");
-      rollout.corrections = set_corrections(g_, rollout.groups);
-      set_rollout(std::move(rollout));
+      if (rollout.made_with == made_with(s_.settings)) {
+        rollout.corrections = set_corrections(g_, rollout.groups);
+        set_rollout(std::move(rollout));
+      } else if (s_.is_first_rank()) {
+        base::info(
+            "the checkpoint's answers were made with other settings; they are left out, and new ones are written");
+      }
     }
     if (!changed.empty()) state.task.clear();
     prompts_read_ = state.samples;
@@ -246,7 +251,7 @@ class Grpo : public Task {
   Rollout make_rollout(int64_t number, int64_t step) {
     const base::Stopwatch watch;
     writer_.begin_rollout();
-    Rollout rollout{.number = number, .prompts_read = prompts_read_};
+    Rollout rollout{.number = number, .prompts_read = prompts_read_, .made_with = made_with(s_.settings)};
     Tally tally;
     std::string failure;  // the first one
     double batches = 0;

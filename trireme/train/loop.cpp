@@ -132,7 +132,7 @@ class Loop {
   void judge(int64_t step, const engine::StepResult& result) {
     if (result.overflowed && !s_->loss_scale->exhausted()) return say(describe_skipped(*s_, step));
     if (!is_finite(result)) saver_->finish();
-    saver_->saw(trouble_of(result, s_->model.config.vocab_size));
+    saver_->saw(trouble_of(result, loss_of_guessing(c_.task, s_->model.config.vocab_size)));
     if (is_finite(result)) return;
     saver_->finish();
     throw Error(describe_not_finite(*s_, step, result));

@@ -15,6 +15,7 @@
 #include "trireme/settings/take_over.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
 
 namespace trireme::train {
@@ -42,6 +43,12 @@ bool has_model(const std::string& name) {
   } catch (const UsageError&) {
     return false;
   }
+}
+
+// The setting that would name what a run compares its model with, if that is the model before training; null: nothing.
+const char* name_of_reference(const Settings& s) {
+  if (s.task == Learning::preferences && !s.dpo.reference && objective_of(s).needs_reference()) return "dpo.reference";
+  return s.task == Learning::rewards && !s.grpo.reference && s.grpo.beta > 0 ? "grpo.reference" : nullptr;
 }
 
 void use_newest_of_a_run(std::string& model) {
@@ -94,12 +101,18 @@ void take_over_run(ParsedSettings& parsed) {
                       s.model.name, folder.string()));
     return;
   }
-  if (!parsed.given("model") && !has_model(s.model.name))
+  if (!parsed.given("model") && !has_model(s.model.name)) {
+    if (const char* reference = name_of_reference(s); reference != nullptr && !s.model.name.empty())
+      throw UsageError(
+          fmt::format("the model {} is not there, and the run in {} compares what it learns with it: name the folder "
+                      "that it is in now, before --resume or with --{}",
+                      s.model.name, folder.string(), reference));
     s.model = {.name = folder.string(),  // its config.json has the shape, and not every rate
                .attention_dropout = s.model.attention_dropout,
                .residual_dropout = s.model.residual_dropout,
                .mlp_dropout = s.model.mlp_dropout,
                .embedding_dropout = s.model.embedding_dropout};
+  }
   if (const auto& tokenizer = s.data.tokenizer; tokenizer && *tokenizer != "byte" && !parsed.given("data.tokenizer") &&
                                                 !fs::exists(*tokenizer) && text::has_tokenizer(folder))
     s.data.tokenizer = folder.string();

@@ -7,8 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/config/report.h"
+#include "trireme/settings/settings.h"
 
 namespace trireme::train {
 
@@ -61,6 +64,14 @@ int64_t documents_of_row(int64_t row_tokens, int64_t places) {
 
 }  // namespace
 
+std::string made_with(const Settings& settings) {
+  GrpoSettings grpo = settings.grpo;
+  rewards::RewardSettings reward = settings.reward;
+  return base::checksum_text(
+      base::hash_text(fmt::format("{}\n{}", config::to_json(config::Table({section(grpo), section(reward)})),
+                                  settings.train.max_seq_length.value_or(0))));
+}
+
 std::string to_json(const Rollout& rollout) {
   json groups = json::array();
   for (const RolloutGroup& g : rollout.groups) {
@@ -82,6 +93,7 @@ std::string to_json(const Rollout& rollout) {
   }
   return json{{"number", rollout.number},
               {"prompts_read", rollout.prompts_read},
+              {"made_with", rollout.made_with},
               {"measures", numbers(rollout.measures)},
               {"groups", groups}}
       .dump();
@@ -92,6 +104,7 @@ Rollout parse_rollout(const std::string& text, const std::string& place) try {
   Rollout rollout{.number = j.at("number").get<int64_t>(),
                   .prompts_read = j.at("prompts_read").get<int64_t>(),
                   .groups = {},
+                  .made_with = j.value("made_with", ""),
                   .measures = numbers_of(j.at("measures"))};
   for (const json& g : j.at("groups")) {
     RolloutGroup group{.prompt = g.at("prompt").get<int64_t>(),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/progress.h"
+#include "trireme/settings/settings.h"
 #include "trireme/train/settings_grpo.h"
 
 namespace trireme::train {
@@ -44,10 +45,14 @@ struct Rollout {
   int64_t number = -1;              ///< of the run, from 0 on
   int64_t prompts_read = 0;         ///< since the start of training, with those of this rollout
   std::vector<RolloutGroup> groups; ///< in the order in which optimizer steps take them
+  std::string made_with = {};       ///< made_with() of the settings then
   std::vector<double> measures = {};///< of sampling, which metrics repeat for each of its steps
   std::vector<base::Measured> corrections = {};///< likewise of set_corrections(); not saved
   bool operator==(const Rollout&) const = default;
 };
+
+/// A checksum of the settings on which answers, rewards and rows depend: a rollout of other settings is of no use.
+std::string made_with(const Settings& settings);
 
 /// Numbers that print and read back to the same bits. Errors    CheckpointError naming `place`
 std::string to_json(const Rollout& rollout);

@@ -9,9 +9,13 @@
 
 namespace trireme::train {
 
-/// Why this step's loss and gradient norm mean that training has diverged; empty if they do not. An untrained model has
-/// a loss of ln(vocab_size); ten times that counts as diverged.
-std::string trouble_of(const engine::StepResult& step, int64_t vocab_size);
+/// The loss of an untrained model, which guesses; infinity if the loss is no cross-entropy. Those of preferences and
+/// rewards have no such bound: ipo with a beta of 0.01 begins at 2,500.
+double loss_of_guessing(Learning task, int64_t vocab_size);
+
+/// Why this step's loss and gradient norm mean that training has diverged; empty if they do not. Ten times the loss of
+/// guessing counts as diverged.
+std::string trouble_of(const engine::StepResult& step, double guessing);
 
 /// Whether training can continue after such a step.
 bool is_finite(const engine::StepResult& step);
