@@ -102,5 +102,22 @@ TEST(TrainedTokenizer, a_place_that_cannot_be_a_folder_is_refused_before_the_tra
   check_output(file.parent_path() / "new" / "folder", false);
 }
 
+TEST(TrainedTokenizer, the_tokenizer_of_a_model_is_replaced_only_on_request) {
+  for (const char* name : {"tokenizer_config.json", "tokenizer.model", "tekken.json", "vocab.txt", "own.tiktoken"}) {
+    const data::TemporaryFolder folder;
+    const std::filesystem::path file = folder.write(name, "a");
+    try {
+      check_output(folder.path(), false);
+      ADD_FAILURE() << name;
+    } catch (const UsageError& error) {
+      EXPECT_EQ(std::string(error.what()).find(file.string() + " already exists"), 0u) << error.what();
+    }
+    check_output(folder.path(), true);
+  }
+  const data::TemporaryFolder folder;
+  folder.write("config.json", "{}");
+  check_output(folder.path(), false);
+}
+
 }  // namespace
 }  // namespace trireme::text

@@ -143,9 +143,12 @@ TokenizerParts parse(const fs::path& file) {
 
 }  // namespace
 
-bool has_tokenizer(const fs::path& folder) {
-  if (folder.empty()) return false;  // empty is not the current folder
-  return !tokenizer_file(folder).empty() || find_other_tokenizer(folder) != nullptr || !tiktoken_lists(folder).empty();
+fs::path find_tokenizer(const fs::path& folder) {
+  if (folder.empty()) return {};  // empty is not the current folder
+  if (const fs::path file = tokenizer_file(folder); !file.empty()) return file;
+  if (const OtherTokenizer* other = find_other_tokenizer(folder)) return folder / other->files.front();
+  const std::vector<fs::path> lists = tiktoken_lists(folder);
+  return lists.empty() ? fs::path() : lists.front();
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {

@@ -20,8 +20,11 @@ namespace trireme::text {
 /// Errors    UsageError naming the file and what is missing or wrong
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
-/// True if `folder` holds a tokenizer, even one that load_tokenizer refuses: then bytes are no substitute.
-bool has_tokenizer(const std::filesystem::path& folder);
+/// A file of the tokenizer that `folder` holds, even of one that load_tokenizer refuses; empty: there is none.
+std::filesystem::path find_tokenizer(const std::filesystem::path& folder);
+
+/// True if there is one: then bytes are no substitute.
+inline bool has_tokenizer(const std::filesystem::path& folder) { return !find_tokenizer(folder).empty(); }
 
 /// Names and contents of the tokenizer's files at `path` (as for load_tokenizer). A checkpoint copies them unchanged.
 std::map<std::string, std::string> tokenizer_files(const std::filesystem::path& path);

@@ -1,16 +1,21 @@
 #include "trireme/text/trained_tokenizer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/text/load_tokenizer.h"
 
 namespace trireme::text {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kConfigFile = "tokenizer_config.json";
 
 constexpr NamedPattern kPatterns[] = {
     {"gpt2", kGpt2Pattern},
@@ -88,25 +93,31 @@ std::string tokenizer_json(const TrainedBpe& trained, const NamedPattern& patter
 }
 
 void check_output(const std::filesystem::path& folder, bool overwrite) {
-  const auto path = folder / "tokenizer.json";
-  if (!overwrite && std::filesystem::exists(path))
-    throw UsageError(
-        fmt::format("{} already exists; name another --output, or replace it with --overwrite", path.string()));
   std::error_code ignored;
   std::filesystem::path there = std::filesystem::absolute(folder);
   while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
   if (!std::filesystem::is_directory(there, ignored))
     throw UsageError(fmt::format("{} cannot be a folder, because {} is a file; name another --output", folder.string(),
                                  there.string()));
+  if (::access(there.c_str(), W_OK | X_OK) != 0) base::throw_file_error("create files in", there, errno);
+  if (overwrite) return;
+  for (const std::filesystem::path& path : {find_tokenizer(folder), folder / kConfigFile})
+    if (std::filesystem::exists(path, ignored))
+      throw UsageError(
+          fmt::format("{} already exists: {} holds a tokenizer; name another --output, or let the new one take its "
+                      "place with --overwrite",
+                      path.string(), folder.string()));
 }
 
 void write_tokenizer(const std::filesystem::path& folder, const TrainedBpe& trained, const NamedPattern& pattern,
                      bool overwrite) {
   check_output(folder, overwrite);
-  std::filesystem::create_directories(folder);
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) base::throw_file_error("create", folder, failure.value());
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
   if (!trained.special_tokens.empty()) config["eos_token"] = trained.special_tokens.front();
-  base::write_file_atomic(folder / "tokenizer_config.json", config.dump(2) + "\n");
+  base::write_file_atomic(folder / kConfigFile, config.dump(2) + "\n");
   base::write_file_atomic(folder / "tokenizer.json", tokenizer_json(trained, pattern));
 }
 

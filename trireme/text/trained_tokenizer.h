@@ -25,7 +25,8 @@ PreTokenizer pre_tokenizer_of(const NamedPattern& pattern);
 /// The text of tokenizer.json: byte-level, without a normalizer; encoding finds special tokens in the text.
 std::string tokenizer_json(const TrainedBpe& trained, const NamedPattern& pattern);
 
-/// Errors    UsageError if `folder` cannot be a folder, or holds a tokenizer and `overwrite` is false
+/// Errors    UsageError if `folder` cannot be a folder, cannot be written, or holds any tokenizer and `overwrite` is
+/// false
 void check_output(const std::filesystem::path& folder, bool overwrite);
 
 /// Writes tokenizer.json, and tokenizer_config.json, which names the first special token as the end of a text.
