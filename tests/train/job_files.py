@@ -63,6 +63,11 @@ def mistakes(r):
     ring.check(result.code == 0 and "launch \\\n    --nproc_per_node \\\n    2 \\\n    -- \\\n    './my program' \\\n    --print" in result.out,
                "trireme launch prints for any program", str(result))
     hosts = printed(r, "hostfile", "--hosts", "a:4,b:4", devices=4).out.splitlines()
+    path.write_text("launch: {hosts: [a:4, b:4], exclude: b}\n")
+    chosen = printed(r, "sbatch", "--config", path, "--include", "a", "--exclude", "null").out
+    ring.check("#SBATCH --nodes=1" in chosen and "--include" not in chosen and
+               all(re.search(rf"--launch\.{key}\W+null", chosen) for key in ("hosts", "include", "exclude")),
+               "the job's own command chooses no machines", chosen)
     ring.require(not (r.folder / "batch").exists(), "printing makes no folder")
     ring.check(hosts[1:] == ["a slots=4", "b slots=4"] and hosts[0].startswith("# mpirun --hostfile"), "a hostfile", str(hosts))
 

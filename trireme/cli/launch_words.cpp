@@ -14,6 +14,7 @@
 #include "trireme/cli/training.h"
 #include "trireme/config/report.h"
 #include "trireme/config/value.h"
+#include "trireme/launch/machines/print_job.h"
 
 namespace trireme::cli {
 namespace {
@@ -27,9 +28,6 @@ constexpr const char* kUsage =
     "MASTER_ADDR and MASTER_PORT in their environment, as torchrun sets them. Training commands can also start their\n"
     "own ranks: --devices 4. Under srun with one task on each machine, the tasks meet through a file in --log_dir.\n"
     "\n";
-
-// Options that are not repeated on another machine.
-constexpr std::string_view kOfThePrinter[] = {"hosts", "hostfile", "include", "exclude", "print", "image", "volume"};
 
 // Options of torchrun that are no settings here.
 struct OtherOptions {
@@ -161,9 +159,7 @@ void take_file(const config::Parsed& parsed, const std::string& path, LaunchWord
 std::vector<std::string> options_of(const config::Parsed& parsed, const config::Section& section) {
   std::vector<std::string> options;
   for (const config::Setting& row : section.rows) {
-    if (!parsed.given(std::string(row.key)) ||
-        std::find(std::begin(kOfThePrinter), std::end(kOfThePrinter), row.key) != std::end(kOfThePrinter))
-      continue;
+    if (!parsed.given(std::string(row.key)) || launch::is_for_printing(row.key)) continue;
     options.push_back(fmt::format("--{}", row.key));
     options.push_back(config::value_text(row));
   }

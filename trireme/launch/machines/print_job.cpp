@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <sstream>
 
 #include "trireme/base/error.h"
@@ -14,13 +15,6 @@
 
 namespace trireme::launch {
 namespace {
-// Options for printing, which the job's own command leaves out.
-bool is_for_printing(std::string key) {
-  constexpr const char* kKeys[] = {"print", "image", "volume", "hosts", "hostfile"};
-  if (key.starts_with("launch.")) key = key.substr(7);
-  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
-}
-
 void say_unless_given(const ParsedSettings& parsed, std::vector<std::string>& words, const std::string& key,
                       const std::string& value) {
   if (!parsed.given(key)) words.insert(words.end(), {"--" + key, value});
@@ -31,10 +25,9 @@ std::vector<std::string> words_of(const std::string& subcommand, bool can_resume
   std::istringstream in(subcommand);
   std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
   for (std::string& word : command_of_the_job(arguments)) words.push_back(std::move(word));
-  // With a list in a settings file, every machine would start all machines again.
-  for (const char* key : {"launch.hosts", "launch.hostfile"})
-    if (parsed.given(key) && parsed.provenance.at(key).kind != config::Source::Kind::command_line)
-      words.insert(words.end(), {std::string("--") + key, "null"});
+  for (const std::string_view name : kMachineSettings)  // a file of settings may name machines, too
+    if (const std::string key = fmt::format("launch.{}", name); parsed.given(key))
+      words.insert(words.end(), {"--" + key, "null"});
   say_unless_given(parsed, words, "devices", std::to_string(parsed.settings.devices.value_or(1)));
   if (parsed.settings.num_nodes > 1)
     say_unless_given(parsed, words, "num_nodes", std::to_string(parsed.settings.num_nodes));
@@ -42,6 +35,12 @@ std::vector<std::string> words_of(const std::string& subcommand, bool can_resume
   return words;
 }
 }  // namespace
+
+bool is_for_printing(std::string_view key) {
+  constexpr std::string_view kOfTheFile[] = {"print", "image", "volume"};
+  if (key.starts_with("launch.")) key.remove_prefix(7);
+  return std::ranges::count(kMachineSettings, key) + std::ranges::count(kOfTheFile, key) > 0;
+}
 
 std::vector<std::string> command_of_the_job(std::span<const std::string> arguments) {
   std::vector<std::string> kept;

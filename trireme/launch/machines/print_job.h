@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/settings/parse.h"
@@ -18,6 +19,13 @@ int print_job(const std::string& subcommand, bool can_resume, const ParsedSettin
 
 /// The same for `words`: the whole command without the program's name. Errors    as job_file.h
 int print_job_file(const Settings& settings, std::vector<std::string> words);
+
+/// Settings of the group launch that choose machines, without the group's name. On each of these machines, the job's
+/// own command leaves them out; otherwise it would start all machines again.
+inline constexpr std::string_view kMachineSettings[] = {"hosts", "hostfile", "include", "exclude"};
+
+/// Whether `key` (with or without "launch.") is one of these, or only says what is printed.
+bool is_for_printing(std::string_view key);
 
 /// `arguments` without those for printing or for choosing machines: the arguments of the job's own command.
 std::vector<std::string> command_of_the_job(std::span<const std::string> arguments);

@@ -81,9 +81,9 @@ std::vector<std::string> words_on_host(const std::string& subcommand, const Sett
   std::istringstream in(subcommand);
   std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
   for (std::string& word : command_of_the_job(arguments)) words.push_back(std::move(word));
-  // Without these, every machine would read the list in a YAML file and start all machines again.
-  words.insert(words.end(), {"--launch.hosts", "null", "--launch.hostfile", "null", "--launch.include", "null",
-                             "--launch.exclude", "null"});
+  // Also those of a YAML file, which every machine reads.
+  for (const std::string_view key : kMachineSettings)
+    words.insert(words.end(), {fmt::format("--launch.{}", key), "null"});
   words.insert(words.end(), {"--devices", std::to_string(settings.devices.value_or(1))});
   if (place.count > 1)
     words.insert(words.end(), {"--num_nodes", std::to_string(place.count), "--launch.node_rank",
