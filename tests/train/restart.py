@@ -100,6 +100,11 @@ def other_programs_are_launched(r):
     lines = sorted(line.split("] ")[-1] for line in result.text.splitlines() if "hello" in line)
     ring.check(result.code == 0 and lines == [f"rank {i} of 3, {i} of 3 here, hello" for i in range(3)],
                "trireme launch starts any program", str(result))
+    count = lambda gpus: r.run([r.program, "launch", "--nproc_per_node", "gpu", "--print", "sbatch", "--", "true"],  # noqa: E731
+                               env=ring.environment(CUDA_VISIBLE_DEVICES=gpus))
+    two, none = count("0,1"), count("")
+    ring.check(two.code == 0 and "which starts 2 ranks there" in two.out and none.code == 2 and "one rank for each GPU" in none.err,
+               "--nproc_per_node gpu is one rank for each GPU", f"{two}\n{none}")
     result = r.run([r.program, "launch", "--nproc_per_node=2", *r.command("launched", train__max_steps=2)[1:]])
     ring.check(result.code == 2 and result.text.count("devices 1 on num_nodes 1 are not the 2 ranks") == 1,
                "devices must not contradict it, which is told once", str(result))

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shared_library.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/training.h"
@@ -61,15 +62,26 @@ constexpr std::pair<std::string_view, std::string_view> kOfAccelerate[] = {{"mac
                                                                            {"main_process_port", "master_port"},
                                                                            {"num_machines", "nnodes"}};
 
-// torchrun's --nproc_per_node cpu and gpu: as many as there are.
-std::vector<std::string> with_auto(Arguments arguments) {
+std::string num_gpus_here() {
+  if (const int count = base::num_gpus(); count > 0) return std::to_string(count);
+  throw UsageError(
+      "error: --nproc_per_node gpu starts one rank for each GPU, and there is none that CUDA_VISIBLE_DEVICES allows; "
+      "give the number of ranks, or auto for one on each core");
+}
+
+// torchrun's --nproc_per_node cpu and gpu: as many as there are. Options end where the program begins.
+std::vector<std::string> with_counts(Arguments arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
-  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i)
+  bool is_value = false;
+  for (size_t i = 0; i < words.size() && words[i] != "--" && (words[i].starts_with('-') || is_value); ++i) {
+    is_value = words[i].starts_with('-') && words[i].find('=') == std::string::npos;
     for (const std::string_view name : {"--nproc_per_node", "--nproc-per-node"})
       for (const std::string_view value : {"cpu", "gpu"}) {
-        if (words[i] == fmt::format("{}={}", name, value)) words[i] = fmt::format("{}=auto", name);
-        if (words[i] == name && i + 1 < words.size() && words[i + 1] == value) words[i + 1] = "auto";
+        const auto count = [&] { return value == "gpu" ? num_gpus_here() : "auto"; };
+        if (words[i] == fmt::format("{}={}", name, value)) words[i] = fmt::format("{}={}", name, count());
+        if (words[i] == name && i + 1 < words.size() && words[i + 1] == value) words[i + 1] = count();
       }
+  }
   return words;
 }
 
@@ -78,7 +90,7 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
   std::vector<config::Setting> rows = {
       {"nproc_per_node",
        &other.nproc_per_node,
-       "ranks on this machine; auto or cpu: one for each core",
+       "ranks on this machine; auto or cpu: one for each core; gpu: one for each GPU",
        {.unit = "ranks", .at_least = 1, .at_most = 100'000, .absent = "auto", .when_absent = "one a core"}},
       {"config_file",
        &other.config_file,
@@ -195,7 +207,7 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
   s.launch.token_file = std::getenv("TRIREME_LAUNCH_TOKEN_FILE") == nullptr  // set by on_host
                             ? std::nullopt
                             : std::optional<std::string>(std::getenv("TRIREME_LAUNCH_TOKEN_FILE"));
-  const std::vector<std::string> typed = with_auto(arguments);
+  const std::vector<std::string> typed = with_counts(arguments);
   config::Parsed parsed =
       config::parse(typed, {.command = "launch", .positional = "", .takes_rest = true, .own = {options}});
   if (parsed.help) return std::nullopt;
