@@ -6,6 +6,7 @@ job_files.py TRIREME
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -63,8 +64,11 @@ def mistakes(r):
     ring.check(result.code == 0 and "launch \\\n    --nproc_per_node \\\n    2 \\\n    -- \\\n    './my program' \\\n    --print" in result.out,
                "trireme launch prints for any program", str(result))
     hosts = printed(r, "hostfile", "--hosts", "a:4,b:4", devices=4).out.splitlines()
+    command = shlex.join(map(str, [*r.command("batch", devices=4), "--print", "hostfile"]))
+    piped = r.run(["bash", "-c", f"{command} --hostfile <(printf 'a:4\\nb slots=4\\n')"], timeout=20)
+    ring.check(piped.code == 0 and piped.out.splitlines()[1:] == hosts[1:], "machines from a pipe, which is read once", str(piped))
     path.write_text("launch: {hosts: [a:4, b:4], exclude: b}\n")
-    chosen = printed(r, "sbatch", "--config", path, "--include", "a", "--exclude", "null").out
+    chosen = printed(r, "sbatch", "--config", path, "--include", "a", "--exclude", "null", devices=4).out
     ring.check("#SBATCH --nodes=1" in chosen and "--include" not in chosen and
                all(re.search(rf"--launch\.{key}\W+null", chosen) for key in ("hosts", "include", "exclude")),
                "the job's own command chooses no machines", chosen)

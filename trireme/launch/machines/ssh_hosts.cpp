@@ -29,22 +29,29 @@ std::vector<std::pair<std::string, std::string>> variables(const HostRanks& host
   }
   return found;
 }
+
+// Its machines become launch.hosts: a pipe (<(scontrol show hostnames)) can be read only once.
+void read_hostfile(LaunchSettings& launch) {
+  if (!launch.hostfile) return;
+  if (launch.hosts)
+    throw UsageError(fmt::format("error: launch.hosts and launch.hostfile {} both name machines; say one of them",
+                                 *launch.hostfile));
+  launch.hosts.emplace();
+  for (const HostRanks& host : parse_hostfile(*launch.hostfile, base::read_file_or_pipe(*launch.hostfile)))
+    launch.hosts->push_back(host.ranks == 0 ? host.name : fmt::format("{}:{}", host.name, host.ranks));
+  launch.hostfile.reset();
+}
 }  // namespace
 
 std::vector<HostRanks> ssh_hosts(const Settings& settings) {
-  const auto& [list, file] = std::tie(settings.launch.hosts, settings.launch.hostfile);
-  if (list && file)
-    throw UsageError(
-        fmt::format("error: launch.hosts and launch.hostfile {} both name machines; say one of them", *file));
   std::vector<HostRanks> hosts;
-  if (list)
-    for (const std::string& text : *list) hosts.push_back(parse_host("launch.hosts", text));
-  if (file) hosts = parse_hostfile(*file, base::read_file_or_pipe(*file));
+  if (settings.launch.hosts)
+    for (const std::string& text : *settings.launch.hosts) hosts.push_back(parse_host("launch.hosts", text));
   std::set<std::string> names;
   for (const HostRanks& host : hosts)
     if (!names.insert(host.name).second)
-      throw UsageError(fmt::format("error: {} names {} twice; say {}:RANKS once", list ? "launch.hosts" : *file,
-                                   host.name, host.name));
+      throw UsageError(
+          fmt::format("error: the list of machines names {} twice; say {}:RANKS once", host.name, host.name));
   const auto& [include, exclude] = std::tie(settings.launch.include, settings.launch.exclude);
   if ((include || exclude) && hosts.empty())
     throw UsageError(
@@ -55,6 +62,7 @@ std::vector<HostRanks> ssh_hosts(const Settings& settings) {
 }
 
 void take_over_hosts(ParsedSettings& parsed) {
+  read_hostfile(parsed.settings.launch);
   const std::vector<HostRanks> hosts = ssh_hosts(parsed.settings);
   if (hosts.empty()) return;
   Settings& s = parsed.settings;

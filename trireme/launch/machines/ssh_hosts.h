@@ -11,12 +11,13 @@
 
 namespace trireme::launch {
 
-/// The listed machines; empty if neither setting is given.
-/// Errors    UsageError if both are given, if a host is given twice, or if the list cannot be read
+/// The machines of launch.hosts; empty if it is not given. take_over_hosts comes first.
+/// Errors    UsageError if a host is given twice, or if include or exclude does not fit the list
 std::vector<HostRanks> ssh_hosts(const Settings& settings);
 
-/// If hosts are given, sets num_nodes and devices from them.
-/// Errors    as above; UsageError if hosts have different numbers of ranks, or if settings contradict the list
+/// If hosts are given, sets num_nodes and devices from them. Those of launch.hostfile become launch.hosts.
+/// Errors    as above; UsageError if both are given, if the file cannot be read, if hosts have different numbers of
+///           ranks, or if settings contradict the list
 void take_over_hosts(ParsedSettings& parsed);
 
 /// One machine's place among `count`.
