@@ -24,6 +24,9 @@ launch::RankEnvironment environment_of_rank() {
   return launch::parse_rank_environment([](const char* name) { return std::getenv(name); });
 }
 
+// Commands that start nothing: they show what a run would do.
+bool is_only_read(std::string_view command) { return command.starts_with("explain") || command == "convert_config"; }
+
 // As Start finds it (start.cpp, rank_count.cpp), before the settings are complete.
 int64_t ranks_that_start(const dialects::Reading& reading) {
   const auto devices = reading.known_count("devices");
@@ -34,12 +37,10 @@ int64_t ranks_that_start(const dialects::Reading& reading) {
     return std::max<int64_t>(environment.world_size, devices.value_or(1) * num_nodes);
   }
   if (devices) return *devices * num_nodes;
-  const bool only_shows =
-      !reading.command().empty() && (reading.command().starts_with("explain") || reading.command() == "convert_config");
   constexpr std::string_view kAxes[] = {"mesh.replicate", "mesh.shard", "mesh.pp", "mesh.cp", "mesh.tp"};
   const bool has_mesh =
       std::ranges::any_of(kAxes, [&](std::string_view axis) { return reading.known_count(axis).has_value(); });
-  if (only_shows || has_mesh || num_nodes > 1) return num_nodes;
+  if (is_only_read(reading.command()) || has_mesh || num_nodes > 1) return num_nodes;
   if (reading.known("accelerator") == "cuda") return std::max(1, base::num_gpus());
   return launch::num_numa_nodes();
 }
@@ -68,6 +69,9 @@ ParsedSettings read_settings(Arguments arguments, config::Overlay overlay) {
   overlay.others = &systems();
   ParsedSettings parsed = parse_settings(arguments, overlay);
   if (launch::was_launched() && environment_of_rank().world_size > 1) require_files_for_all(parsed);
+  const bool has_dry_runs = trains(overlay.command) || is_only_read(overlay.command) || overlay.command == "plan";
+  if (parsed.settings.dry_run && !parsed.help && !has_dry_runs)
+    throw UsageError(fmt::format("error: trireme {} does not train; leave dry_run out", overlay.command));
   return parsed;
 }
 

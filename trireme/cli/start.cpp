@@ -110,7 +110,6 @@ class Start {
   }
 
   int show_plan() {
-    if (!job_.show_plan) throw UsageError(fmt::format("trireme {} does not train; leave dry_run out", job_.subcommand));
     train::take_over_run(parsed_);
     if (job_.complete) job_.complete(parsed_);
     if (!is_first()) return 0;

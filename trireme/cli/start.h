@@ -20,7 +20,7 @@ struct Job {
   std::function<int64_t(const Settings&)> plan = {};  ///< bytes that one machine's ranks plan; also refuses settings
   std::function<void(const Settings&)> check;  ///< refuses settings before any process starts
   std::function<int(const Settings&, const launch::RankEnvironment&)> run;
-  std::function<void(const Settings&)> show_plan = {};  ///< of dry_run; empty: refuses it
+  std::function<void(const Settings&)> show_plan = {};  ///< of dry_run, which only commands that train take
   bool uses_gpus = false;  ///< accepts accelerator cuda
   /// Its run lies in out_dir, which it locks (cli/out_dir_lock.h). Other commands write to a folder inside out_dir.
   bool owns_out_dir = false;
