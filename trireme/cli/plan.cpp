@@ -190,6 +190,10 @@ int run_plan(Arguments arguments) {
   PlanView view;
   ParsedSettings parsed = read_settings(
       arguments, {.values = {{"train.micro_batch_size", "1"}}, .command = "plan", .own = {section(view)}});
+  if (parsed.help) {
+    fmt::print("{}{}", kPlanUsage, known_hardware());
+    return 0;
+  }
   if (view.table) {
     const auto asks_for_it = [](const std::string& word) { return word.starts_with("--table") || word == "true"; };
     if (!std::ranges::all_of(arguments, asks_for_it))
