@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "temporary_folder.h"
 #include "tests/text/chat_vocabularies.h"
 #include "trireme/base/error.h"
@@ -71,6 +73,17 @@ TEST_F(TokenizeConversationsTest, EachConversationIsADocumentWithItsMask) {
   EXPECT_EQ(learned(0), "Hello!<|im_end|>|");
   EXPECT_EQ(learned(1), "See you.<|im_end|>|");
   EXPECT_EQ(learned(2), "2<|im_end|>|");
+}
+
+TEST_F(TokenizeConversationsTest, TheFirstOnesAreReadIfOnlySoManyAreAskedFor) {
+  const auto b =
+      folder_.write("b.json", R"([{"instruction": "Add", "output": "2"}, {"instruction": "No", "output": "1"}])");
+  const std::vector<std::filesystem::path> files = {folder_.write("a.jsonl", kTwo), b};
+  for (const int64_t most : {1, 2, 3, 9}) {
+    EXPECT_EQ(run(files, {.max_documents = most}).conversations, std::min<int64_t>(most, 4));
+    EXPECT_EQ(TokenSet::open(folder_ / "set").num_documents(), std::min<int64_t>(most, 4));
+    EXPECT_EQ(learned(0), "Hello!<|im_end|>|");
+  }
 }
 
 TEST_F(TokenizeConversationsTest, ThreadsDoNotChangeTheSet) {

@@ -9,6 +9,7 @@
 #include "trireme/cli/data_commands.h"
 #include "trireme/data/token_set.h"
 #include "trireme/data/tokenize.h"
+#include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/setup.h"
 
@@ -59,10 +60,15 @@ int tokenize_conversations(const std::vector<std::filesystem::path>& files, cons
   const data::ConversationSource source = train::conversation_source(s);
   const text::ChatFamily& family = source.family(files);
   data::ConversationOptions options = source.options;
+  options.max_documents = s.prepare.max_documents;
+  launch::install_stop_signal();
   data::ConversationSet set;
   {
     observe::WorkBar bar("tokenize");
-    options.progress = [&](double done) { bar.show(done); };
+    options.progress = [&](double done) {
+      launch::end_work_when_stopped();
+      bar.show(done);
+    };
     set = data::make_conversation_set(output, files, family, *tokenizer, options);
   }
   fmt::print("wrote    {0}.bin, .idx, .mask and .json: {1} tokens in {2}\n", output,

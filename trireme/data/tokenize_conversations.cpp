@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "trireme/base/checksum.h"
@@ -44,16 +45,18 @@ struct EncodedBatch {
 /// Cuts files into batches of records.
 class BatchReader {
  public:
-  BatchReader(std::span<const fs::path> files, ConversationCounts& counts) : files_(files), counts_(counts) {
+  BatchReader(std::span<const fs::path> files, std::optional<int64_t> most, ConversationCounts& counts)
+      : files_(files), counts_(counts), left_(most.value_or(std::numeric_limits<int64_t>::max())) {
     for (const fs::path& file : files) total_bytes_ += static_cast<int64_t>(fs::file_size(file));
   }
 
   std::optional<RecordBatch> next() {
+    if (left_ == 0) return std::nullopt;
     for (; next_file_ < files_.size() || file_; file_ = nullptr) {
       if (!file_) open();
       RecordBatch batch{.file = file_};
       const int64_t begin = file_->reader.position();
-      while (file_->reader.position() - begin < kBatchBytes) {
+      for (; left_ > 0 && file_->reader.position() - begin < kBatchBytes; --left_) {
         const auto record = file_->reader.next();
         if (!record) break;
         batch.records.emplace_back(*record, file_->reader.place(*record));
@@ -75,6 +78,7 @@ class BatchReader {
 
   std::span<const fs::path> files_;
   ConversationCounts& counts_;
+  int64_t left_;  ///< records to read
   std::shared_ptr<OpenFile> file_;
   size_t next_file_ = 0;
   int64_t total_bytes_ = 0, closed_bytes_ = 0;
@@ -172,7 +176,7 @@ ConversationCounts tokenize_conversations(std::span<const fs::path> files, const
   const text::ChatEncoder encoder(tokenizer, family);
   encoder.require_stop();
   ConversationCounts counts;
-  BatchReader reader(files, counts);
+  BatchReader reader(files, options.max_documents, counts);
   OrderedWorkers<RecordBatch, EncodedBatch> workers(
       std::max(1, options.num_threads), [&] { return reader.next(); },
       [&](const RecordBatch& batch) { return encode(batch, family, encoder, options); });

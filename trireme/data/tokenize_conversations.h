@@ -21,6 +21,7 @@ struct ConversationOptions {
   text::Learn learn = text::Learn::replies;
   int64_t max_tokens = 0;  ///< the most for one conversation; 0: no limit
   bool drop_long = false;  ///< leaves longer conversations out; false: cuts their end off
+  std::optional<int64_t> max_documents = {};  ///< reads only the first conversations; empty: all
   int num_threads = 1;
   std::function<void(double done)> progress = {};
 };

@@ -132,6 +132,10 @@ void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string
     throw Stopped(fmt::format("stopped by {} while waiting for {}", name_of_stop(stop_signal()), waited_for));
 }
 
+void end_work_when_stopped() {
+  if (stop_requested()) throw Stopped("stopped by request: nothing was written");
+}
+
 void request_stop(int reason) noexcept {
   int none = 0;
   const std::int64_t now = monotonic_ns();

@@ -23,8 +23,8 @@ inline constexpr std::chrono::seconds kSameRequest{1};
 constexpr int kNoticeFile = 1001;
 constexpr int kNoticeUrl = 1002;
 
-/// A stop was requested during a wait for other machines or ranks, before anything began. The program exits with
-/// kStoppedEarly.
+/// A stop was requested during a wait for other machines or ranks, before anything began, or in work of which nothing
+/// is left. The program exits with kStoppedEarly.
 struct Stopped : Error {
   using Error::Error;
 };
@@ -64,6 +64,9 @@ std::chrono::milliseconds patience_when_stopped(std::chrono::milliseconds grace)
 
 /// Call it in waits. Errors    Stopped if a stop was requested at least `patience` ago
 void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string& waited_for);
+
+/// Call it in work that leaves nothing behind if an exception ends it. Errors    Stopped if a stop was requested
+void end_work_when_stopped();
 
 /// Requests a stop from inside the program, like a first signal (a notice, a test). An earlier request stays.
 void request_stop(int reason) noexcept;
