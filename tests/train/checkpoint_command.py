@@ -139,25 +139,29 @@ class Suite:
         result = self.ring.run([self.ring.program, "convert", str(self.second), "bare-name"])
         ring.check(result.code == 0 and (self.ring.folder / "bare-name/model.safetensors").exists(), "convert SOURCE OUT with a bare name", str(result))
 
-    def ends_a_conversion_as_asked(self):
-        """Of a large tensor of zeros, which takes no room on the disk."""
-        folder, out, rows = self.ring.folder / "large", self.ring.folder / "large-out", 1 << 19
+    def ends_work_as_asked(self):
+        """Of a large tensor of zeros, which takes no room on the disk, and of many conversations."""
+        folder, out, rows = self.ring.folder / "large", self.ring.folder / "stopped", 1 << 19
         folder.mkdir()
         header = json.dumps({"a": {"dtype": "F32", "shape": [rows, 1024], "data_offsets": [0, rows * 4096]}}).encode()
         header += b" " * (-len(header) % 8)
         with open(folder / "model.safetensors", "wb") as file:
             file.write(len(header).to_bytes(8, "little") + header)
             file.truncate(file.tell() + rows * 4096)
-        process = self.ring.start([self.ring.program, "convert", str(folder), str(out), "--dtype", "bfloat16"])
+        chats = self.ring.folder / "chats.jsonl"
+        chats.write_text((json.dumps({"instruction": "x" * 200, "output": "y" * 2000}) + "\n") * 20000)
+        tokenize = ["data", "tokenize", chats, "--data.tokenizer", "byte", "--data.chat_template", "alpaca", "--threads", "1", "--output", out]
+        for words in (["convert", folder, out, "--dtype", "bfloat16"], ["checkpoint", "reshard", folder, out, "--dtype", "bf16"], tokenize):
+            process = self.ring.start([self.ring.program, *map(str, words)])
 
-        def takes_signals():
-            caught = pathlib.Path(f"/proc/{process.pid}/status").read_text().split("SigCgt:")[1].split()[0]
-            return int(caught, 16) >> (signal.SIGTERM - 1) & 1
-        ring.wait_for(lambda: process.poll() is not None or takes_signals(), "a conversion that takes signals")
-        process.send_signal(signal.SIGTERM)
-        result = self.ring.finish(process)
-        ring.check(result.code == 75 and "stopped by request: nothing was written" in result.err and not out.exists()
-                   and not list(self.ring.folder.glob(".tmp-*")), "a conversion that is asked to stop ends with 75, and leaves nothing", str(result))
+            def takes_signals():
+                caught = pathlib.Path(f"/proc/{process.pid}/status").read_text().split("SigCgt:")[1].split()[0]
+                return int(caught, 16) >> (signal.SIGTERM - 1) & 1
+            ring.wait_for(lambda: process.poll() is not None or takes_signals(), "work that takes signals")
+            process.send_signal(signal.SIGTERM)
+            result = self.ring.finish(process)
+            ring.check(result.code == 75 and "stopped by request: nothing was written" in result.err and not list(self.ring.folder.glob("stopped*"))
+                       and not list(self.ring.folder.glob(".tmp-*")), f"{words[0]} that is asked to stop ends with 75, and leaves nothing", str(result))
 
     def helps(self):
         result = self.command("--help")
@@ -178,5 +182,5 @@ with ring.Ring(sys.argv[1]) as r:
     suite.keeps_private_what_is()
     suite.refuses_what_is_no_file()
     suite.dates()
-    suite.ends_a_conversion_as_asked()
+    suite.ends_work_as_asked()
     suite.helps()

@@ -61,6 +61,7 @@ class Rewrite {
     request_.ruined = source_.manifest.ruined;
     request_.max_shard_bytes = options.max_shard_bytes;
     request_.progress = options.progress;
+    request_.progress_after = std::chrono::milliseconds(200);  // it may end the work
   }
 
   SaveResult run() {

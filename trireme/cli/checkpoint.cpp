@@ -29,6 +29,7 @@
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/config/parse.h"
 #include "trireme/config/report.h"
+#include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/observe/work_bar.h"
 
 namespace trireme::cli {
@@ -256,11 +257,18 @@ int rewrite(Arguments arguments, const std::string& command) {
         words->folders[0]));
   refuse_in_a_running_jobs_folder(words->folders[1]);
   base::make_files_as_private_as(std::vector<std::filesystem::path>{words->folders[0]});
+  launch::install_stop_signal();
   ck::SaveResult result;
-  {
+  try {
     observe::WorkBar bar(command);
-    options.progress = [&](const ck::SaveProgress& p) { bar.show(done_share(p.done_bytes, p.total_bytes)); };
+    options.progress = [&](const ck::SaveProgress& p) {
+      launch::end_work_when_stopped();
+      bar.show(done_share(p.done_bytes, p.total_bytes));
+    };
     result = ck::rewrite(words->folders[0], words->folders[1], options);
+  } catch (const CheckpointError&) {  // a save tells all failures as such
+    launch::end_work_when_stopped();
+    throw;
   }
   fmt::print("saved    {} ({}, {:.1f} s)\n", result.path.string(), base::human_bytes(result.bytes),
              result.seconds.count());
