@@ -167,6 +167,12 @@ TEST(Refusals, OfAStepThatIsTooLongAList) {
   EXPECT_THAT(refusal({"--generate.cache_tokens", "9e15"}), HasSubstr("generate.cache_tokens must be at least 1"));
 }
 
+// An int holds these numbers, and 4294967296 would be 0 there: all checkpoints, as many threads as there are cores.
+TEST(Refusals, OfNumbersThatNoRunCanHave) {
+  for (const char* key : {"launch.threads_per_rank", "launch.max_restarts", "save.keep_last"})
+    EXPECT_THAT(refusal({fmt::format("--{}", key), "4294967296"}), HasSubstr(fmt::format("{} must be at least", key)));
+}
+
 TEST(Refusals, OfAnAddressForNumbersThatIsNone) {
   EXPECT_EQ(verdict(settings_from("--train.prometheus_port 9100 --train.prometheus_address 0.0.0.0"), 1), "");
   EXPECT_THAT(verdict(settings_from("--train.prometheus_port 9100 --train.prometheus_address localhost"), 1),

@@ -65,7 +65,7 @@ config::Section section(SaveSettings& s) {
               {"save.keep_last",
                &s.keep_last,
                "number of newest checkpoints to keep; older ones are removed; 0 keeps all",
-               {.unit = "checkpoints", .at_least = 0}},
+               {.unit = "checkpoints", .at_least = 0, .at_most = 1e6}},
               {"save.keep_best", &s.keep_best,
                "beside them, the checkpoint stays whose step had the best evaluation: the highest val_reward, or the "
                "lowest held-out loss; trireme grpo: true"},

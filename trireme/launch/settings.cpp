@@ -64,6 +64,7 @@ config::Section section(LaunchSettings& s) {
                "threads a rank computes with",
                {.unit = "threads",
                 .at_least = 1,
+                .at_most = 1024,
                 .absent = "auto",
                 .when_absent = "the machine's cores divided by its ranks",
                 .example = "1"}},
@@ -94,7 +95,7 @@ config::Section section(LaunchSettings& s) {
                "how often all ranks may start again after a failure, from the newest checkpoint; a failure that "
                "happens "
                "again at the same step ends the job",
-               {.unit = "restarts", .at_least = 0}},
+               {.unit = "restarts", .at_least = 0, .at_most = 1e6}},
               {"launch.grace",
                &s.grace,
                "time from the request to stop (SIGTERM, SIGINT, SIGUSR1, a notice) to the end of the run: a step that "
