@@ -27,6 +27,23 @@ TEST(Save, AnyNumberOfRanksWritesTheSameBytes) {
   }
 }
 
+TEST(Save, AHeaderOfManyTensorsFillsBlocksOfItsOwn) {
+  const ScratchFolder out;
+  run_ranks(3, [&](comm::Communicator& world) {
+    SaveRequest request{.out_dir = out.path(), .step = 1};
+    const float value = static_cast<float>(world.rank());
+    for (int rank = 0; rank < 3; ++rank) {  // three names as long as those of 10,000 tensors: a header of 2.4 MB
+      request.model.push_back({.name = std::string(800'000, static_cast<char>('a' + rank)), .shape = {1}});
+      if (rank == world.rank())
+        request.pieces.push_back({.tensor = request.model.back().name, .begin = 0, .end = 1, .data = &value});
+    }
+    const Checkpoint checkpoint = open_checkpoint(save_checkpoint(request, world).path);
+    float read = -1;
+    read_piece(checkpoint, {request.pieces[0].tensor, 0, 1, &read, Dtype::f32});
+    EXPECT_EQ(read, value);
+  });
+}
+
 TEST(Save, SmallFilesLimitGivesManyFilesAndTheSameTensors) {
   const ScratchFolder out;
   const fs::path path =

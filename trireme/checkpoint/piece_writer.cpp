@@ -125,10 +125,12 @@ std::vector<std::vector<Segment>> segments_of(const SavePlan& plan, std::span<co
   }
   for (size_t i = 0; i < files.size(); ++i) {
     if (files[i].empty() && !with_headers) continue;
+    // Another rank writes and hashes the header's whole blocks; here only its end shares a block with pieces.
     const std::string& header = plan.files[i].header;
-    files[i].push_back({.begin = 0,
-                        .bytes = std::ssize(header),
-                        .memory = reinterpret_cast<const std::byte*>(header.data()),
+    const int64_t begin = with_headers ? 0 : std::ssize(header) / kBlockBytes * kBlockBytes;
+    files[i].push_back({.begin = begin,
+                        .bytes = std::ssize(header) - begin,
+                        .memory = reinterpret_cast<const std::byte*>(header.data()) + begin,
                         .written = with_headers});
     std::sort(files[i].begin(), files[i].end(), [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
   }
