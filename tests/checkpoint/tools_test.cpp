@@ -162,6 +162,23 @@ TEST(Rewrite, WiderWeightsComeFromTheMasters) {
   EXPECT_EQ(nlohmann::json::parse(read_text(wide, "config.json"))["torch_dtype"], "float32");
 }
 
+TEST(Rewrite, ValuesThatFloat16CannotHoldAreRefused) {
+  const ScratchFolder out;
+  const auto save_with = [&](const std::string& name, float value) {
+    return save_sample(out / name, 4, 1, 1, [value](int, SaveRequest& r) {
+      for (Piece& piece : r.pieces)
+        if (piece.tensor == "model.norm.weight") const_cast<float*>(static_cast<const float*>(piece.data))[0] = value;
+    });
+  };
+  const fs::path large = save_with("large", -1e5f), infinite = save_with("infinite", INFINITY);
+  for (const bool weights_only : {false, true})
+    EXPECT_THAT(error_of([&] { rewrite(large, out / "b", {.dtype = Dtype::f16, .weights_only = weights_only}); }),
+                HasSubstr("tensor 'model.norm.weight' holds values beyond 65504, the largest of float16"));
+  EXPECT_FALSE(fs::exists(out / "b"));
+  rewrite(large, out / "c", {.dtype = Dtype::bf16});
+  rewrite(infinite, out / "d", {.dtype = Dtype::f16});  // no value becomes infinite
+}
+
 TEST(Rewrite, ConsolidatedHoldsTheWeightsAndSideFilesAlone) {
   const ScratchFolder out;
   const fs::path a = save_sample(out / "a", 4, 2, 40, [](int, SaveRequest& r) {

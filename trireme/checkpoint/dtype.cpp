@@ -172,6 +172,22 @@ void convert(const void* source, Dtype from, void* target, Dtype to, int64_t cou
   }
 }
 
+void check_fits_float16(const void* values, int64_t count, const std::function<double(int64_t i)>& before,
+                        const std::string& tensor, const std::string& path) {
+  constexpr uint16_t kInfinite = 0x7c00;  // without the sign
+  const char* halves = static_cast<const char*>(values);
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t half;
+    std::memcpy(&half, halves + i * static_cast<int64_t>(sizeof(half)), sizeof(half));
+    if ((half & 0x7fff) == kInfinite && std::isfinite(before(i)))
+      throw CheckpointError(
+          fmt::format(
+              "tensor '{}' holds values beyond 65504, the largest of float16: write --dtype bfloat16 or float32",
+              tensor),
+          path, tensor);
+  }
+}
+
 Dtype dtype_for(const TensorSpec& tensor, std::optional<Dtype> wanted) {
   if (!wanted || tensor.dtype == *wanted) return tensor.dtype;
   if (tensor.dtype == Dtype::f8_e4m3 || tensor.dtype == Dtype::f8_e5m2)

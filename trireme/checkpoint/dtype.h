@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +39,12 @@ inline bool convertible(Dtype from, Dtype to) { return from == to || (is_float(f
 /// Converts `count` elements of `source` to `target`. The two must not overlap, except if address and dtype are equal.
 /// NaN stays NaN; values beyond the target's range become infinite.
 void convert(const void* source, Dtype from, void* target, Dtype to, int64_t count);
+
+/// Refuses a tensor of which one of `count` values in float16 is infinite and was finite before, as value `before(i)`:
+/// float16 ends at 65504. `path` is the tensor's file or folder.
+/// Errors    CheckpointError naming the tensor
+void check_fits_float16(const void* values, int64_t count, const std::function<double(int64_t i)>& before,
+                        const std::string& tensor, const std::string& path);
 
 /// A tensor as a file names and stores it, row-major.
 struct TensorSpec {

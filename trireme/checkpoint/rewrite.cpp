@@ -95,10 +95,20 @@ class Rewrite {
                                  .end = num_elements(spec.shape),
                                  .dtype = spec.dtype,
                                  .fill = [this, from, dtype = spec.dtype](int64_t begin, int64_t end, void* to) {
-                                   read_piece(source_, {from, begin, end, to, dtype});
+                                   fill(from, begin, end, dtype, to);
                                  }});
       specs.push_back(std::move(spec));
     }
+  }
+
+  void fill(const std::string& from, int64_t begin, int64_t end, Dtype dtype, void* to) const {
+    read_piece(source_, {from, begin, end, to, dtype});
+    const auto before = [&](int64_t i) {
+      double value = 0;
+      read_piece(source_, {from, begin + i, begin + i + 1, &value, Dtype::f64});
+      return value;
+    };
+    if (dtype == Dtype::f16) check_fits_float16(to, end - begin, before, from, source_.path.string());
   }
 
   Checkpoint source_;

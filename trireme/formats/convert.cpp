@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <deque>
 
 #include "trireme/base/error.h"
@@ -84,20 +82,6 @@ void check_space(const fs::path& out, int64_t bytes) {
                   out.string(), base::human_bytes(bytes), base::human_bytes(free)));
 }
 
-/// True if finite values became infinite: float16 ends at 65504.
-bool overflowed(const TensorSource& source, size_t tensor, int64_t begin, const std::vector<std::byte>& piece,
-                int64_t count) {
-  std::vector<float> wide(1);
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t half;
-    std::memcpy(&half, piece.data() + 2 * i, 2);
-    if ((half & 0x7c00) != 0x7c00) continue;
-    source.read(tensor, begin + i, begin + i + 1, wide.data(), Dtype::f32);
-    if (std::isfinite(wide[0])) return true;
-  }
-  return false;
-}
-
 /// Copies tensor after tensor, in pieces of whole rows.
 void copy(const TensorSource& source, TensorSink& sink, const ConvertRequest& request) {
   ConvertProgress done;
@@ -112,12 +96,13 @@ void copy(const TensorSource& source, TensorSink& sink, const ConvertRequest& re
       const int64_t end = std::min(begin + step, elements);
       piece.resize((end - begin) * size);
       source.read(i, begin, end, piece.data(), tensor.dtype);
-      if (tensor.dtype == Dtype::f16 && overflowed(source, i, begin, piece, end - begin))
-        throw CheckpointError(
-            fmt::format(
-                "tensor '{}' holds values beyond 65504, the largest of float16: write --dtype bfloat16 or float32",
-                tensor.name),
-            request.source.string(), tensor.name);
+      const auto before = [&](int64_t at) {
+        double value = 0;
+        source.read(i, begin + at, begin + at + 1, &value, Dtype::f64);
+        return value;
+      };
+      if (tensor.dtype == Dtype::f16)
+        checkpoint::check_fits_float16(piece.data(), end - begin, before, tensor.name, request.source.string());
       sink.write(i, begin, end, piece.data(), tensor.dtype);
       done.done_bytes += (end - begin) * size;
       if (request.progress) request.progress(done);
