@@ -80,6 +80,9 @@ with ring.Ring(sys.argv[1]) as r:
                abs(evaluated(r, r.folder / "merged-values") / evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4") - 1) < 1e-6,
                "merged into what the codes stand for, it is what was trained: " + merged.strip().splitlines()[-1], merged)
     refused(r, "values of codes without an adapter", [r.program, "convert", base, r.folder / "x", "--convert.quantize", "bnb.nf4"], "is no adapter", "--dtype bnb.nf4")
+    said(r, "convert", base, r.folder / "codes", "--dtype", "bnb.nf4")
+    refused(r, "another dtype for what lies beside codes", [r.program, "checkpoint", "consolidate", r.folder / "codes", r.folder / "x", "--dtype", "bf16"],
+            "are codes", "leave --dtype out")
     rows = said(r, "explain", "memory", base, "--quantize", "bnb.nf4-dq", "--lora.r", 8, "--train.max_seq_length", 32)
     ring.check("weights: bnb.nf4-dq" in rows and "weights: frozen" in rows and "weights: adapters" in rows, "explain memory has rows for 4 bits, the rest and adapters", rows)
     refused(r, "training all weights", [r.program, "finetune_full", base, "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing", "wrapped",

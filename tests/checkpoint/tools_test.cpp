@@ -179,6 +179,22 @@ TEST(Rewrite, ValuesThatFloat16CannotHoldAreRefused) {
   rewrite(infinite, out / "d", {.dtype = Dtype::f16});  // no value becomes infinite
 }
 
+TEST(Rewrite, NumbersBesideCodesKeepTheirDtype) {
+  const ScratchFolder out;
+  const auto save_with = [&](const std::string& quantization) {
+    return save_sample(out / quantization, 4, 1, 1, [&](int, SaveRequest& r) {
+      r.config_json = R"({"quantization_config": {"quant_method": ")" + quantization + "\"}}";
+    });
+  };
+  const fs::path codes = save_with("bitsandbytes"), blocks = save_with("gguf");
+  EXPECT_THAT(error_of<UsageError>([&] { rewrite(codes, out / "b", {.dtype = Dtype::bf16}); }),
+              HasSubstr("are codes (quantization_config in its config.json)"));
+  EXPECT_FALSE(fs::exists(out / "b"));
+  EXPECT_TRUE(diff(codes, rewrite(codes, out / "c", {}).path).equal());
+  const Checkpoint wide = open_checkpoint(rewrite(blocks, out / "d", {.dtype = Dtype::f32}).path);
+  EXPECT_EQ(wide.tensor("model.embed_tokens.weight").dtype, Dtype::f32) << "nothing lies beside GGUF's blocks";
+}
+
 TEST(Rewrite, ConsolidatedHoldsTheWeightsAndSideFilesAlone) {
   const ScratchFolder out;
   const fs::path a = save_sample(out / "a", 4, 2, 40, [](int, SaveRequest& r) {

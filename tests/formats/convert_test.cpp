@@ -106,6 +106,18 @@ TEST(ConvertAnything, EightBitFloatsDoNotBecomeOthersAndAreNotLeftOverEither) {
   }
 }
 
+TEST(ConvertAnything, NumbersBesideCodesKeepTheirDtype) {
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "w", .shape = {4, 4}, .dtype = checkpoint::Dtype::i8},
+                                 {.name = "w.SCB", .shape = {4}, .dtype = checkpoint::Dtype::f32}});
+  checkpoint::overwrite(folder / "model/config.json", R"({"quantization_config": {"load_in_8bit": true}})");
+  for (const char* to : {"safetensors", "pth", "dcp"})
+    EXPECT_THAT(refusal_of({.source = folder / "model", .out = folder / "out", .to = to, .dtype = "bfloat16"}),
+                HasSubstr("are codes (quantization_config in its config.json)"))
+        << to;
+  EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "out"}), "no error");
+}
+
 /// A torch.save of {"array": a numpy array, "epoch": 3} and tensors.
 void write_numpy(const fs::path& path, const std::vector<checkpoint::TensorSpec>& tensors) {
   PickleWriter pickle;

@@ -165,4 +165,17 @@ Checkpoint in_blocks(Checkpoint c, base::BlockFormat format, std::function<bool(
   return c;
 }
 
+void refuse_dtype_beside_codes(const std::string& config_json, const std::string& path) {
+  const nlohmann::json config = base::parse_json_if_sound(config_json);
+  const auto found = config.is_object() ? config.find("quantization_config") : config.end();
+  if (!config.is_object() || found == config.end() || !found->is_object()) return;
+  const auto method = found->find("quant_method");
+  if (method != found->end() && *method == "gguf") return;
+  throw UsageError(
+      fmt::format("error: the weights of {} are codes (quantization_config in its config.json), and the scales and "
+                  "tables beside them must keep their dtype\n  leave --dtype out to copy the folder as it is; of codes "
+                  "in 4 bits, trireme convert without --dtype writes the values",
+                  path));
+}
+
 }  // namespace trireme::checkpoint

@@ -32,4 +32,9 @@ Checkpoint with_stored_blocks(Checkpoint checkpoint);
 Checkpoint in_blocks(Checkpoint checkpoint, base::BlockFormat format,
                      std::function<bool(const std::string& tensor)> chooses);
 
+/// Refuses another dtype for the numbers of a folder whose config.json says that its weights are codes: the scales and
+/// tables beside codes would no longer be those of the format. GGUF's blocks have none beside them.
+/// Errors    UsageError
+void refuse_dtype_beside_codes(const std::string& config_json, const std::string& path);
+
 }  // namespace trireme::checkpoint

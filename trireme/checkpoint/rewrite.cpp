@@ -9,6 +9,7 @@
 #include "trireme/base/json.h"
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/checkpoint/tensor_source.h"
 #include "trireme/comm/factory.h"
 
@@ -65,11 +66,13 @@ class Rewrite {
   }
 
   SaveResult run() {
+    const std::string config = text_of(source_, "config.json");
+    if (options_.dtype) refuse_dtype_beside_codes(config, source_.path.string());
     add_tensors(false, request_.model);
     if (!options_.weights_only) add_tensors(true, request_.optimizer);
     const bool has_state = !options_.weights_only && source_.has_manifest;
     request_.state_json = has_state ? text_of(source_, kStateName) : "";
-    request_.config_json = config_with(text_of(source_, "config.json"), options_.dtype);
+    request_.config_json = config_with(config, options_.dtype);
     request_.generation_config_json = text_of(source_, "generation_config.json");
     for (const auto& entry : fs::directory_iterator(source_.path)) {
       const std::string name = entry.path().filename().string();

@@ -13,6 +13,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/formats/bitsandbytes.h"
 #include "trireme/formats/dcp/dcp.h"
@@ -75,6 +76,7 @@ ConvertPlan plan_map(const ConvertInput& input, std::vector<MappedTensor> map, c
 
 /// The same tensors under the same names.
 ConvertPlan plan_plain(const ConvertInput& input, const ConvertRequest& request) {
+  if (!request.dtype.empty()) checkpoint::refuse_dtype_beside_codes(input.config_json, request.source.string());
   std::vector<MappedTensor> map;
   for (const TensorSpec& tensor : input.tensors().tensors()) map.push_back(renamed(tensor, tensor.name));
   return plan_map(input, std::move(map), request);
