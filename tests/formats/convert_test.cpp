@@ -118,6 +118,32 @@ TEST(ConvertAnything, NumbersBesideCodesKeepTheirDtype) {
   EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "out"}), "no error");
 }
 
+TEST(ConvertAnything, ADtypeThatIsNullIsNone) {
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "w", .shape = {4}, .dtype = checkpoint::Dtype::f32}});
+  for (const char* config :
+       {R"({"torch_dtype": null})", R"({"dtype": null, "torch_dtype": "float32"})", R"({"torch_dtype": 5})"}) {
+    checkpoint::overwrite(folder / "model/config.json", config);
+    EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "out", .dtype = "bfloat16", .force = true}),
+              "no error")
+        << config;
+    EXPECT_THAT(base::read_file(folder / "out/config.json"), HasSubstr(R"("torch_dtype": "bfloat16")")) << config;
+  }
+}
+
+TEST(ConvertAnything, AConfigThatIsCutOffIsRefusedByName) {
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "w", .shape = {4}, .dtype = checkpoint::Dtype::f32}});
+  checkpoint::overwrite(folder / "model/config.json", R"({"quantization_config": {)");
+  for (const char* to : {"safetensors", "gguf", "pth", "dcp", "litgpt"})
+    EXPECT_THAT(refusal_of({.source = folder / "model", .out = folder / "out", .to = to}),
+                HasSubstr("model/config.json is not a JSON object"))
+        << to;
+  EXPECT_THAT(checkpoint::error_of(
+                  [&] { checkpoint::rewrite(folder / "model", folder / "out", {.dtype = checkpoint::Dtype::bf16}); }),
+              HasSubstr("config.json is not JSON"));
+}
+
 /// A torch.save of {"array": a numpy array, "epoch": 3} and tensors.
 void write_numpy(const fs::path& path, const std::vector<checkpoint::TensorSpec>& tensors) {
   PickleWriter pickle;

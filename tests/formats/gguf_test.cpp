@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
+#include <tuple>
 
 #include "tests/checkpoint/fixtures.h"
 #include "trireme/base/error.h"
@@ -273,6 +275,27 @@ TEST(Convert, AFileThatIsNotAWholeModelIsRefusedInAndOut) {
     checkpoint::overwrite(folder / "lost" / "config.json", base::read_file(folder / "whole" / "config.json"));
     checkpoint::SafetensorsSink(folder / "lost", kept, checkpoint::kDefaultShardBytes).finish();
     EXPECT_THAT(convert_refusal({.source = folder / "lost", .out = folder / "out.gguf"}), HasSubstr("'" + name + "'"));
+  }
+}
+
+TEST(Convert, JsonOfAnotherKindIsRefusedWithItsFile) {
+  const checkpoint::ScratchFolder folder;
+  write_small(folder / "x.gguf");
+  ASSERT_EQ(convert_refusal({.source = folder / "x.gguf", .out = folder / "model"}), "");
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"config.json", R"({"model_type": 5})", "config.json has a value of the wrong kind"},
+      {"config.json", R"({"rope_scaling": "linear"})", "config.json has a value of the wrong kind"},
+      {"tokenizer.json", R"({"added_tokens": [{"id": 3}]})", "tokenizer.json or tokenizer_config.json has a value"},
+      {"tokenizer.json", R"({"model": {"merges": [7]}})", "tokenizer.json or tokenizer_config.json has a value"},
+      {"tokenizer.json", R"({"model": {"merges": ["ab"]}})", "the merge 'ab' has no blank"},
+      {"tokenizer.json", R"({"model": null})", "tokenizer.json has no vocabulary"}};
+  for (const auto& [name, patch, refusal] : cases) {
+    const std::string sound = base::read_file(folder / "model" / name);
+    nlohmann::json changed = nlohmann::json::parse(sound);
+    changed.merge_patch(nlohmann::json::parse(patch));
+    checkpoint::overwrite(folder / "model" / name, changed.dump());
+    EXPECT_THAT(convert_refusal({.source = folder / "model", .out = folder / "out.gguf"}), HasSubstr(refusal)) << patch;
+    checkpoint::overwrite(folder / "model" / name, sound);
   }
 }
 

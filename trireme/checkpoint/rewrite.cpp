@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 /// config.json with the new dtype, if it names one; else unchanged, byte for byte.
 std::string config_with(const std::string& text, std::optional<Dtype> dtype) {
   if (!dtype || text.empty()) return text;
-  auto config = base::parse_json<nlohmann::ordered_json>(text);
+  auto config = base::parse_json_if_sound<nlohmann::ordered_json>(text);
+  if (!config.is_object()) return text;  // the save refuses what is no JSON
   bool named = false;
   for (const char* key : {"torch_dtype", "dtype"}) {
     if (!config.contains(key)) continue;

@@ -72,14 +72,6 @@ class WithTensor : public TensorSource {
   std::vector<TensorSpec> tensors_;
 };
 
-nlohmann::json parse_config(const ConvertInput& input) {
-  if (input.config_json.empty())
-    throw UsageError("error: a GGUF file holds the shape of its model, and there is no config.json to take it from");
-  nlohmann::json config = base::parse_json_if_sound(input.config_json);
-  if (!config.is_object()) throw UsageError("error: the model's config.json is not a JSON object");
-  return config;
-}
-
 /// Without this check, a model that lost its last norm or its head would be written as another model.
 void check_whole(const ConvertInput& input, std::string_view architecture) {
   std::vector<TensorSpec> tensors = input.tensors().tensors();
@@ -91,10 +83,12 @@ void check_whole(const ConvertInput& input, std::string_view architecture) {
 
 ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request) {
   if (!input.adapter_config_json.empty()) return plan_gguf_adapter(input, request);
+  if (input.config_json.empty())
+    throw UsageError("error: a GGUF file holds the shape of its model, and there is no config.json to take it from");
   const std::vector<TensorSpec>& sources = input.tensors().tensors();
   const Choice& choice = choice_of(request.dtype.empty() ? common_choice(sources) : request.dtype);
   GgufMetadata metadata;
-  const GgufModel model = config_to_gguf(parse_config(input), metadata);
+  const GgufModel model = config_to_gguf(base::parse_json(input.config_json), metadata);
   metadata.add("general.file_type", choice.file_type);
   ConvertPlan plan{.single_file = kFileName, .notes = model.notes};
   check_whole(input, model.architecture);

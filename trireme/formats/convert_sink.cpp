@@ -54,11 +54,11 @@ std::string common_dtype(const std::vector<TensorSpec>& tensors) {
 }
 
 std::string with_dtype(const std::string& config_json, const std::vector<TensorSpec>& tensors) {
-  nlohmann::ordered_json config = base::parse_json_if_sound<nlohmann::ordered_json>(config_json);
-  if (!config.is_object()) throw UsageError("error: the model's config.json is not a JSON object");
-  const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
-  if (config.value(key, "") == common_dtype(tensors)) return config_json;  // unchanged byte for byte
-  config[key] = common_dtype(tensors);
+  nlohmann::ordered_json config = base::parse_json<nlohmann::ordered_json>(config_json);
+  const auto newer = config.find("dtype");
+  nlohmann::ordered_json& dtype = config[newer != config.end() && !newer->is_null() ? "dtype" : "torch_dtype"];
+  if (dtype == common_dtype(tensors)) return config_json;  // unchanged byte for byte
+  dtype = common_dtype(tensors);
   return config.dump(2) + "\n";
 }
 

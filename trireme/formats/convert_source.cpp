@@ -9,6 +9,7 @@
 #include <span>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/inspect.h"
@@ -53,7 +54,12 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
     const bool listed = checkpoint && checkpoint->has_manifest && checkpoint->manifest.files.contains(name);
     return listed ? checkpoint::read_text(*checkpoint, name) : base::read_side_file(folder / name);
   };
-  if (fs::exists(folder / "config.json")) input.config_json = read("config.json");
+  if (fs::exists(folder / "config.json")) {
+    input.config_json = read("config.json");
+    if (!base::parse_json_if_sound(input.config_json).is_object())
+      throw UsageError(fmt::format("error: {} is not a JSON object\n  copy it again from where the model came from",
+                                   (folder / "config.json").string()));
+  }
   for (const char* name : kSideFiles)
     if (fs::is_regular_file(folder / name)) input.files[name] = read(name);
 }

@@ -205,7 +205,7 @@ void write_gpt2(const json& config, const std::string& arch, GgufMetadata& metad
 
 }  // namespace
 
-GgufModel config_to_gguf(const json& config, GgufMetadata& metadata) {
+GgufModel config_to_gguf(const json& config, GgufMetadata& metadata) try {
   const GgufFamily& family = family_of(config);
   GgufModel model{.architecture = std::string(family.architecture), .heads = heads_of(config)};
   if (model.heads.heads < 1 || model.heads.kv_heads < 1) refuse_config("no number of attention heads");
@@ -230,6 +230,8 @@ GgufModel config_to_gguf(const json& config, GgufMetadata& metadata) {
   else
     write_decoder(config, family, metadata, model);
   return model;
+} catch (const json::exception& error) {
+  refuse_config(fmt::format("a value of the wrong kind ({})", error.what()));
 }
 
 }  // namespace trireme::formats

@@ -80,7 +80,7 @@ struct TokenTable {
 
 bool is_byte(const std::string& token) { return token.size() == 6 && token.starts_with("<0x") && token.ends_with(">"); }
 
-TokenTable token_table(const json& tokenizer, int64_t vocab_size) {
+TokenTable token_table(const json& tokenizer, const json& model, int64_t vocab_size) {
   TokenTable result;
   const auto put = [&](const std::string& token, const json& id, int32_t type) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab_size)
@@ -93,11 +93,12 @@ TokenTable token_table(const json& tokenizer, int64_t vocab_size) {
   };
   result.types.assign(vocab_size, GgufTokenType::unused);
   for (int64_t i = 0; i < vocab_size; ++i) result.tokens.push_back(fmt::format("[PAD{}]", i));
-  const bool fallback = member(tokenizer["model"], "byte_fallback") == true;
-  const json vocab = member(tokenizer["model"], "vocab");
+  const bool fallback = member(model, "byte_fallback") == true;
+  const json vocab = member(model, "vocab");
+  if (!vocab.is_object()) refuse_tokenizer("tokenizer.json has no vocabulary under model.vocab");
   for (const auto& [token, id] : vocab.items())
     put(token, id, fallback && is_byte(token) ? GgufTokenType::byte : GgufTokenType::normal);
-  const json unk = member(tokenizer["model"], "unk_token");
+  const json unk = member(model, "unk_token");
   for (const json& added : member(tokenizer, "added_tokens")) {
     const std::string content = added.at("content").get<std::string>();
     put(content, added.at("id"),
@@ -113,6 +114,8 @@ std::vector<std::string> read_merges(const json& model) {
   for (const json& merge : member(model, "merges")) {
     if (merge.is_string()) {
       merges.push_back(merge.get<std::string>());
+      if (merges.back().find(' ') == std::string::npos)
+        refuse_tokenizer(fmt::format("the merge '{}' has no blank between its two parts", merges.back()));
     } else {
       const auto left = merge.at(0).get<std::string>(), right = merge.at(1).get<std::string>();
       if (left.find(' ') != std::string::npos || right.find(' ') != std::string::npos)
@@ -190,7 +193,7 @@ bool adds_prefix(const json& tokenizer) {
 }  // namespace
 
 std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::string>& files, int64_t vocab_size,
-                                           GgufMetadata& metadata) {
+                                           GgufMetadata& metadata) try {
   if (!files.contains("tokenizer.json"))
     return {"there is no tokenizer.json: programs that run GGUF files need a tokenizer in it"};
   const json tokenizer = parse(files, "tokenizer.json"), config = parse(files, "tokenizer_config.json");
@@ -198,7 +201,7 @@ std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::stri
   const json type = member(model, "type");
   if (!type.is_null() && type != "BPE")
     refuse_tokenizer(fmt::format("its model is {}, and only merges (BPE) are written", type.dump()));
-  const TokenTable vocabulary = token_table(tokenizer, vocab_size);
+  const TokenTable vocabulary = token_table(tokenizer, model, vocab_size);
   const std::vector<std::string> merges = read_merges(model);
   const bool sentencepiece = member(model, "byte_fallback") == true;
   metadata.add("tokenizer.ggml.model", sentencepiece ? "llama" : "gpt2");
@@ -214,6 +217,9 @@ std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::stri
   write_specials(tokenizer, config, vocabulary, metadata);
   write_chat_template(files, config, metadata);
   return {};
+} catch (const json::exception& error) {
+  refuse_tokenizer(
+      fmt::format("tokenizer.json or tokenizer_config.json has a value of the wrong kind ({})", error.what()));
 }
 
 }  // namespace trireme::formats
