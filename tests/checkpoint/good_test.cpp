@@ -4,6 +4,7 @@
 #include <sys/fsuid.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "fixtures.h"
@@ -110,6 +111,22 @@ TEST(Good, AnyDamagedFileThatVerifyFindsWithoutTensorsIsPassedOver) {
   EXPECT_EQ(find_latest(out.path()), newer);
 }
 
+TEST(Good, WhatIsPassedOverIsSaidOnce) {
+  const ScratchFolder out;
+  const fs::path good = save_sample(out.path(), 4, 1), damaged = save_sample(out.path(), 5, 1),
+                 ruined = save_with(out.path(), 6, 1, "model.embed_tokens.weight", kNothing);
+  overwrite(damaged / "config.json", "{}");
+  testing::internal::CaptureStderr();
+  for (int asked = 0; asked < 2; ++asked) EXPECT_EQ(newest_or_itself(out.path()), good);
+  EXPECT_EQ(newest_or_itself(good), good);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("passed over " + ruined.string() + ": it is marked as ruined"));
+  EXPECT_THAT(said, HasSubstr("passed over " + damaged.string() + ": "));
+  EXPECT_EQ(std::ranges::count(said, '\n'), 2) << said;
+  fs::remove_all(good);
+  EXPECT_EQ(newest_or_itself(out.path()), out.path()) << "none is good";
+}
+
 TEST(Good, ManyDamagedOnesAreLookedAtOnceEach) {
   const ScratchFolder out;
   for (int64_t step = 1; step <= 24; ++step) {
@@ -130,12 +147,14 @@ TEST(Good, WhatMayNotBeReadIsNotCalledDamaged) {
     const Verdict verdict = verdict_of(path);
     const std::string error = error_of<UnreadableError>([&] { open_checkpoint(path); });
     const VerifyReport report = verify(path);
+    const std::string skipping = error_of<UnreadableError>([&] { newest_or_itself(out.path()); });
     ::setfsuid(0);
     fs::permissions(path / name, fs::perms::owner_all);
     EXPECT_EQ(verdict.kind, Kind::unreadable) << name;
     EXPECT_THAT(error, HasSubstr("cannot be read")) << name;
     EXPECT_THAT(error,
                 testing::AllOf(HasSubstr(name), HasSubstr("Permission denied"), testing::Not(HasSubstr("damaged"))));
+    EXPECT_THAT(skipping, testing::AllOf(HasSubstr(name), HasSubstr("name the checkpoint that is meant")));
     EXPECT_TRUE(report.problems.empty()) << name;
     ASSERT_FALSE(report.unreadable.empty()) << name;
     EXPECT_THAT(report.unreadable[0], HasSubstr("Permission denied"));

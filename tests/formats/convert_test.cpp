@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/rewrite.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
@@ -186,6 +187,22 @@ TEST(ConvertAnything, OptimizerStateThatIsLeftOutIsCountedInGoodEnglish) {
   convert_checkpoint(
       {.source = one, .out = folder / "out", .note = [&](const std::string& line) { notes.push_back(line); }});
   EXPECT_THAT(notes, testing::Contains(HasSubstr("1 file of optimizer state is left out")));
+}
+
+TEST(ConvertAnything, ARunsFolderWithoutAGoodCheckpointIsRefusedWithTheReason) {
+  const checkpoint::ScratchFolder folder;
+  for (const int64_t step : {1, 2}) {
+    const fs::path saved = checkpoint::save_sample(folder / "run", step, 1);
+    if (step == 2) checkpoint::mark_ruined(saved, "the loss was nan");
+  }
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(refusal_of({.source = folder / "run", .out = folder / "out"}), "no error");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("run/step-00000002: it is marked as ruined: the loss was nan"));
+  EXPECT_EQ(said.find("passed over"), said.rfind("passed over")) << said;
+  checkpoint::mark_ruined(folder / "run/step-00000001", "the loss was 1e9");
+  EXPECT_THAT(refusal_of({.source = folder / "run", .out = folder / "other"}),
+              testing::AllOf(HasSubstr("none of the 2 checkpoints in it is good"), HasSubstr("the loss was nan")));
 }
 
 TEST(ConvertAnything, SizesThatOverflowAreRefused) {

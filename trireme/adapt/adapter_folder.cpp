@@ -105,7 +105,7 @@ checkpoint::Checkpoint open_base(const fs::path& folder) {
 }
 
 AdapterFolder open_adapter_folder(const fs::path& given) {
-  const fs::path path = is_adapter_folder(given) ? given : checkpoint::find_latest(given).value_or(given);
+  const fs::path path = is_adapter_folder(given) ? given : checkpoint::newest_or_itself(given);
   if (!is_adapter_folder(path))
     throw CheckpointError(fmt::format("{} holds no adapter: there is no {} in it", given.string(), kAdapterConfigName),
                           given.string());

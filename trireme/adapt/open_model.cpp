@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path newest(const fs::path& folder) {
-  return is_adapter_folder(folder) ? folder : checkpoint::find_latest(folder).value_or(folder);
+  return is_adapter_folder(folder) ? folder : checkpoint::newest_or_itself(folder);
 }
 
 void check_exists(const fs::path& folder) {

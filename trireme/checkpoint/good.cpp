@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/checkpoint/load.h"
 
 namespace trireme::checkpoint {
@@ -19,6 +22,13 @@ bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
     std::error_code ignored;  // a path that does not exist needs no protection
     return fs::equivalent(folder, path, ignored) || fs::equivalent(folder, base::parent_of(path), ignored);
   });
+}
+
+void warn_once(const PassedOver& newer) {
+  static std::mutex mutex;
+  static std::set<fs::path> told;
+  const std::lock_guard lock(mutex);
+  if (told.insert(newer.path).second) base::warn("passed over {}: {}", newer.path.string(), newer.verdict.problem);
 }
 
 }  // namespace
@@ -42,6 +52,19 @@ std::optional<fs::path> find_latest(const fs::path& out_dir, std::vector<PassedO
     if (passed_over != nullptr) passed_over->push_back({folder.path, std::move(verdict)});
   }
   return std::nullopt;
+}
+
+fs::path newest_or_itself(const fs::path& folder) {
+  std::vector<PassedOver> passed_over;
+  const std::optional<fs::path> found = find_latest(folder, &passed_over);
+  for (const PassedOver& newer : passed_over)
+    if (newer.verdict.kind == Verdict::Kind::unreadable)
+      throw UnreadableError(
+          fmt::format("{}; make it readable, or name the checkpoint that is meant", newer.verdict.problem),
+          newer.path.string());
+  if (!found) return folder;
+  for (const PassedOver& newer : passed_over) warn_once(newer);
+  return *found;
 }
 
 std::optional<fs::path> find_older(const fs::path& folder) {

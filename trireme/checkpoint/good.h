@@ -43,6 +43,11 @@ struct PassedOver {
 std::optional<std::filesystem::path> find_latest(const std::filesystem::path& out_dir,
                                                  std::vector<PassedOver>* passed_over = nullptr);
 
+/// What a user means who names a folder: its newest good checkpoint, or, if it has none, the folder itself. Warns of
+/// each newer checkpoint that is passed over, once in a process: commands ask several times.
+/// Errors    UnreadableError: a newer one cannot be read, and may be the newest good one
+std::filesystem::path newest_or_itself(const std::filesystem::path& folder);
+
 /// The newest good checkpoint in the same folder that is older than `folder`.
 std::optional<std::filesystem::path> find_older(const std::filesystem::path& folder);
 

@@ -194,7 +194,9 @@ ConvertInput open_folder(const fs::path& folder) {
   const std::vector<fs::path> ggufs = gguf_files(folder);
   if (ggufs.size() == 1) return open_gguf(ggufs[0]);
   if (ggufs.size() > 1) refuse_source(folder, fmt::format("holds {} .gguf files: name one of them", ggufs.size()));
-  if (const auto latest = checkpoint::find_latest(folder)) return open_folder(*latest);
+  if (const fs::path newest = checkpoint::newest_or_itself(folder); newest != folder) return open_folder(newest);
+  if (!checkpoint::list_step_folders(folder).empty())
+    return open_safetensors({.model = folder});  // says what they lack
   refuse_source(folder, "holds no weights in a format that Trireme knows");
 }
 
@@ -216,7 +218,7 @@ ConvertInput open_any_source(const fs::path& path) {
 /// Whether the source is an adapter or gets one. Adapters are merged into folders with safetensors.
 bool is_about_adapters(const adapt::ModelPlace& place) {
   if (place.adapter.empty()) return !place.base.empty() || is_adapter(place.model);
-  const fs::path model = checkpoint::find_latest(place.model).value_or(place.model);
+  const fs::path model = checkpoint::newest_or_itself(place.model);
   if (checkpoint::holds_weights(model) || !fs::exists(model)) return true;
   refuse_source(place.model, "is no folder with safetensors, into which adapters are merged: convert it to one first");
 }
@@ -246,8 +248,7 @@ class AdapterSource : public TensorSource {
 }  // namespace
 
 bool is_adapter(const fs::path& path) {
-  return adapt::is_adapter_folder(path) ||
-         (fs::is_directory(path) && adapt::is_adapter_folder(checkpoint::find_latest(path).value_or(path)));
+  return adapt::is_adapter_folder(path) || adapt::is_adapter_folder(checkpoint::newest_or_itself(path));
 }
 
 ConvertInput open_adapter_source(const adapt::ModelPlace& place) {
