@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/checkpoint/fixtures.h"
 #include "tests/checkpoint/memory_source.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/formats/convert.h"
 #include "trireme/formats/litgpt/config.h"
 #include "trireme/formats/litgpt/names.h"
+#include "trireme/formats/torch/file.h"
 
 namespace trireme::formats {
 namespace {
@@ -131,6 +135,44 @@ TEST(LitGpt, tensors_without_a_name_on_the_other_side_are_refused) {
   EXPECT_THAT(error("transformer.h.0.attn.qkv.weight", false), HasSubstr("has the shape [3, 8]; the heads of"));
   EXPECT_THAT(error("model.layers.0.block_sparse_moe.gate.weight", true), HasSubstr("has no name in LitGPT"));
   EXPECT_THAT(error("model.layers.0.self_attn.q_proj.weight", true), HasSubstr("k_proj.weight' beside it"));
+}
+
+void write_zeros(TensorSink&& sink, const std::vector<TensorSpec>& tensors) {
+  const std::vector<std::byte> zeros(1024);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    sink.write(i, 0, num_elements(tensors[i].shape), zeros.data(), tensors[i].dtype);
+  sink.finish();
+}
+
+TEST(LitGpt, a_model_that_lacks_a_tensor_is_refused_in_and_out) {
+  const checkpoint::ScratchFolder folder;
+  model::ModelConfig config = small(model::Architecture::llama);
+  config.tie_word_embeddings = false;
+  const checkpoint::MemorySource source = hugging_face(config);
+  const std::vector<TensorSpec> ours = source.tensors();
+  const std::vector<TensorSpec> lit = MappedSource(source, hugging_face_to_litgpt(ours, config)).tensors();
+  for (const char* name : {"ours", "lit"}) std::filesystem::create_directory(folder / name);
+  checkpoint::overwrite(folder / "ours/config.json", config.to_hugging_face_json("float32"));
+  checkpoint::overwrite(folder / "lit/model_config.yaml", to_litgpt_yaml(config));
+  const auto refusal_without = [&](const std::string& name, std::vector<TensorSpec> tensors, size_t lost) {
+    if (lost < tensors.size()) tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(lost));
+    const bool is_lit = name == "lit";
+    std::filesystem::remove(folder / name / (is_lit ? "lit_model.pth" : "model.safetensors"));
+    if (is_lit)
+      write_zeros(TorchFileSink(folder / "lit/lit_model.pth", tensors), tensors);
+    else
+      write_zeros(checkpoint::SafetensorsSink(folder / "ours", tensors, checkpoint::kDefaultShardBytes), tensors);
+    return checkpoint::error_of<Error>([&] {
+      convert_checkpoint(
+          {.source = folder / name, .out = folder / (name + "-out"), .to = is_lit ? "safetensors" : "litgpt"});
+    });
+  };
+  for (size_t lost = 0; lost < ours.size(); ++lost)
+    EXPECT_THAT(refusal_without("ours", ours, lost), HasSubstr("'" + ours[lost].name + "'"));
+  for (size_t lost = 0; lost < lit.size(); ++lost)
+    EXPECT_THAT(refusal_without("lit", lit, lost), HasSubstr("is not a whole model")) << lit[lost].name;
+  EXPECT_EQ(refusal_without("ours", ours, ours.size()), "no error");
+  EXPECT_EQ(refusal_without("lit", lit, lit.size()), "no error");
 }
 
 TEST(LitGpt, rows_beyond_the_heads_are_refused_and_not_left_out) {

@@ -217,6 +217,7 @@ ConvertPlan plan_litgpt(const ConvertInput& input, const ConvertRequest& request
         "weights");
   const model::ModelConfig config = model::parse_hugging_face_config(input.config_json, "config.json");
   ConvertPlan plan = plan_map(input, hugging_face_to_litgpt(input.tensors().tensors(), config), request);
+  check_model_tensors(config, input.tensors().tensors(), request.source.string());
   std::map<std::string, std::string> files = input.files;
   files["model_config.yaml"] = to_litgpt_yaml(config);
   plan.open = [tensors = plan.tensors->tensors(), files](const std::filesystem::path& folder) {

@@ -149,6 +149,7 @@ ConvertInput open_litgpt(const fs::path& folder) {
   auto map = litgpt_to_hugging_face(source->tensors(), config);
   input.chain.push_back(std::move(source));
   input.chain.push_back(std::make_unique<MappedSource>(*input.chain.front(), std::move(map)));
+  check_model_tensors(config, input.tensors().tensors(), folder.string());
   return input;
 }
 

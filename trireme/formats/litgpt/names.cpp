@@ -198,7 +198,7 @@ std::vector<MappedTensor> hugging_face_to_litgpt(const std::vector<TensorSpec>& 
 bool litgpt_head_is_tied(const TensorSource& lit) {
   const TensorSpec* embedding = find(lit.tensors(), kLitEmbedding);
   const TensorSpec* head = find(lit.tensors(), kHead);
-  if (!embedding || !head) return !head;
+  if (!embedding || !head) return false;
   if (embedding->shape != head->shape || embedding->dtype != head->dtype) return false;
   const int64_t size = size_of(head->dtype), count = num_elements(head->shape), block = (1 << 19) / size;
   std::string a(block * size, '\0'), b = a;
