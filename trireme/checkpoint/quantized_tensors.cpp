@@ -173,8 +173,8 @@ void refuse_dtype_beside_codes(const std::string& config_json, const std::string
   if (method != found->end() && *method == "gguf") return;
   throw UsageError(
       fmt::format("error: the weights of {} are codes (quantization_config in its config.json), and the scales and "
-                  "tables beside them must keep their dtype\n  leave --dtype out to copy the folder as it is; of codes "
-                  "in 4 bits, trireme convert without --dtype writes the values",
+                  "tables beside them must keep their dtype\n  leave --dtype out to copy the folder as it is; trireme "
+                  "convert writes the values of codes in 4 bits and of 8-bit floats",
                   path));
 }
 
