@@ -147,5 +147,24 @@ TEST(Hints, EveryHintNamesKeysThatExist) {
   }
 }
 
+TEST(Hints, EverySettingThatAHintNamesExists) {
+  constexpr const char* kOfKeys = "abcdefghijklmnopqrstuvwxyz0123456789_.";
+  int64_t found = 0;
+  for (const Section& section : all_settings().sections())
+    for (const OtherWords& row : section.others) {
+      const std::string hint(row.sentence);
+      for (size_t dot = hint.find('.'); dot != std::string::npos; dot = hint.find('.', dot + 1)) {
+        const size_t start = hint.find_last_not_of(kOfKeys, dot) + 1;
+        std::string key = hint.substr(start, hint.find_first_not_of(kOfKeys, dot) - start);
+        while (key.ends_with('.')) key.pop_back();
+        const bool is_file = start > 0 && hint[start - 1] == '/';  // docs/data.md
+        if (is_file || all_settings().section_named(key.substr(0, key.find('.'))) == nullptr) continue;
+        EXPECT_TRUE(is_key(key)) << key << ": " << hint;
+        ++found;
+      }
+    }
+  EXPECT_GT(found, 50);
+}
+
 }  // namespace
 }  // namespace trireme

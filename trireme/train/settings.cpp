@@ -64,8 +64,10 @@ config::Section section(RunSettings& s) {
           {{"output_dir"}, "the folder for results is out_dir"},
           {{"resume_from_checkpoint", "load_checkpoint"}, "to continue a run, set resume to true, auto or a folder"},
           {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
-          {{"tensorboard"}, "events for TensorBoard are written with train.tensorboard true"},
-          {{"logger_name", "wandb", "wandb_", "use_wandb", "mlflow", "report_to"},
+          {{"tensorboard", "report_to"},
+           "events for TensorBoard are written with train.loggers [tensorboard]; metrics are always in "
+           "out_dir/metrics.jsonl"},
+          {{"logger_name", "wandb", "wandb_", "use_wandb", "mlflow"},
            "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
            true}}};
 }
