@@ -63,6 +63,8 @@ def mistakes(r):
     result = r.run([r.program, "launch", "--nproc_per_node", "2", "--print", "sbatch", "--", "./my program", "--print", "x"])
     ring.check(result.code == 0 and "launch \\\n    --nproc_per_node \\\n    2 \\\n    -- \\\n    './my program' \\\n    --print" in result.out,
                "trireme launch prints for any program", str(result))
+    result = r.run([r.program, "launch", "--print", "sbatch", "--", "finetune", "model"])
+    ring.check(result.code == 0 and re.search(r"finetune_lora\W+model\W+--resume\W+auto", result.out), "and knows finetune, as trireme does", str(result))
     hosts = printed(r, "hostfile", "--hosts", "a:4,b:4", devices=4).out.splitlines()
     command = shlex.join(map(str, [*r.command("batch", devices=4), "--print", "hostfile"]))
     piped = r.run(["bash", "-c", f"{command} --hostfile <(printf 'a:4\\nb slots=4\\n')"], timeout=20)

@@ -34,6 +34,9 @@ int run_report(Arguments arguments);
 /// Whether `trireme WORD ...` is one of the above and starts no other program.
 bool is_subcommand(const std::string& word);
 
+/// The subcommand that LitGPT's short name `finetune` means; any other word as it is.
+std::string whole_name(const std::string& subcommand);
+
 inline bool is_help(std::string_view word) { return word == "--help" || word == "-h"; }
 
 /// Prints `text` if a command is called with --help or without any word, and returns the exit code.

@@ -214,6 +214,7 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
   words.program = std::move(parsed.list);
   if (words.program.empty())
     throw UsageError("error: trireme launch needs a program\n  trireme launch --nproc_per_node 4 -- ./my_program");
+  words.program[0] = whole_name(words.program[0]);
   take_nodes(other, s);
   s.out_dir = words.log_dir.value_or(".");
   s.devices = other.nproc_per_node.value_or(std::max(1U, std::thread::hardware_concurrency()));

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -97,11 +98,11 @@ void take_stop_signals(const std::string& subcommand) {
   trireme::launch::report_loaded();
 }
 
-int run(const std::vector<std::string>& words) {
+int run(std::vector<std::string> words) {
   if (words.size() > 1 && words[0] == "help") {  // help pretrain, help explain memory
     std::vector<std::string> asked(words.begin() + 1, words.end());
     asked.emplace_back("--help");
-    return run(asked);
+    return run(std::move(asked));
   }
   if (words.empty() || trireme::cli::is_help(words[0]) || words[0] == "help") {
     print_help();
@@ -111,11 +112,7 @@ int run(const std::vector<std::string>& words) {
     fmt::print("trireme {}\n", trireme::base::kVersion);
     return 0;
   }
-  if (words[0] == "finetune") {  // LitGPT's short name
-    std::vector<std::string> whole = words;
-    whole[0] = "finetune_lora";
-    return run(whole);
-  }
+  words[0] = trireme::cli::whole_name(words[0]);
   take_stop_signals(words[0]);
   if (words[0] == "on_host") return trireme::launch::run_on_host();  // --hosts runs this by ssh
   for (const Subcommand& s : kSubcommands)
@@ -184,6 +181,10 @@ void require_written_output() {
 bool trireme::cli::is_subcommand(const std::string& word) {
   return std::any_of(std::begin(kSubcommands), std::end(kSubcommands),
                      [&](const Subcommand& s) { return word == s.name && word != "launch"; });
+}
+
+std::string trireme::cli::whole_name(const std::string& subcommand) {
+  return subcommand == "finetune" ? "finetune_lora" : subcommand;
 }
 
 std::optional<int> trireme::cli::answer_help(Arguments arguments, const std::string& text) {
