@@ -55,7 +55,8 @@ LabeledText labeled(const std::string& label, bool is_number = false) {
 
 TEST(LabeledTexts, LinesAndListsAreRead) {
   for (const char* text : {"{\"text\": \"a\", \"label\": \"x\"}\n\n{\"text\": \"b\", \"label\": 3}\r\n",
-                           " [{\"text\": \"a\", \"label\": \"x\"}, {\"text\": \"b\", \"label\": 3}]"}) {
+                           " [{\"text\": \"a\", \"label\": \"x\"}, {\"text\": \"b\", \"label\": 3}]",
+                           "\xEF\xBB\xBF[{\"text\": \"a\", \"label\": \"x\"}, {\"text\": \"b\", \"label\": 3}]"}) {
     const std::vector<LabeledText> texts = read(text);
     ASSERT_EQ(texts.size(), 2);
     EXPECT_EQ(texts[0].text, "a");

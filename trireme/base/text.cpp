@@ -74,6 +74,11 @@ std::string shortened(std::string_view text, size_t most_bytes) {
   return std::string(text.substr(0, end)) + "...";
 }
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
 std::string human_bytes(int64_t bytes) {
   static constexpr std::array kUnits = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
   return scaled(static_cast<double>(bytes), 1024.0, kUnits);

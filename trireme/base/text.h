@@ -25,6 +25,9 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 /// `text`, cut to `most_bytes` between two characters and "..." if it is longer: for what a file says.
 std::string shortened(std::string_view text, size_t most_bytes = 120);
 
+/// A file's text without UTF-8's byte order mark, which some editors write at its beginning.
+std::string_view without_byte_order_mark(std::string_view text);
+
 /// "512 B", "4.0 KiB", "412 MiB", "1.40 GiB": three digits, powers of 1024.
 std::string human_bytes(int64_t bytes);
 

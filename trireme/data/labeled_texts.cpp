@@ -53,7 +53,8 @@ std::vector<LabeledText> read_labeled_texts(const fs::path& path, const std::str
   if (fs::is_directory(path))
     throw UsageError(fmt::format(
         "{} is a folder: name a file of labelled texts, or a folder with train.jsonl and val.jsonl", path.string()));
-  const std::string all = base::read_file(path);
+  const std::string file = base::read_file(path);
+  const std::string_view all = base::without_byte_order_mark(file);
   std::vector<LabeledText> texts;
   if (const size_t first = all.find_first_not_of(" \t\r\n"); first != std::string::npos && all[first] == '[') {
     const json list = base::parse_json_if_sound(all);
@@ -65,7 +66,7 @@ std::vector<LabeledText> read_labeled_texts(const fs::path& path, const std::str
     size_t begin = 0;
     for (int64_t number = 1; begin < all.size(); ++number) {
       const size_t end = std::min(all.find('\n', begin), all.size());
-      const std::string_view line = std::string_view(all).substr(begin, end - begin);
+      const std::string_view line = all.substr(begin, end - begin);
       begin = end + 1;
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       std::string where = fmt::format("{}:{}", path.string(), number);

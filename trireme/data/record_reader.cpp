@@ -9,15 +9,14 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr int kDeepestRecord = 32;
 
 bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 }  // namespace
 
-RecordReader::RecordReader(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {
-  if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
+RecordReader::RecordReader(std::string_view text, std::string name)
+    : text_(base::without_byte_order_mark(text)), name_(std::move(name)) {
   skip_space();
   if (at_ < text_.size() && text_[at_] == '[') {
     is_list_ = true;
