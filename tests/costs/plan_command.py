@@ -142,6 +142,9 @@ def calibrates_and_predicts(r):
     ring.require(result.code == 0 and "\npredict  " in result.out and "matrix products" in result.out, "--predict predicts and compares", str(result))
     both = json.loads((r.folder / "out/prediction.json").read_text())
     ring.check(both["predicted_seconds"]["step"] > 0 and both["measured_seconds"]["step"] > 0 and both["planned_bytes"] > 0, "prediction.json has both", str(both))
+    resumed, named = plan(r, "--resume", r.folder / "out", "--cluster", "1xA10"), plan(r, r.folder / "out", "--cluster", "1xA10")
+    ring.check(resumed.code == 0 and "a step   8 sequences of 64 tokens, 4 at a time on each rank" in resumed.out and named.code == 0,
+               "plan takes over the settings of a run, or the model of its newest checkpoint", f"{resumed}\n{named}")
     shown = r.run([r.program, "explain", "schedule", *SMALL, "--devices", "2", "--hardware", "this"], env=env)
     ring.check(shown.code == 0 and "predicted for this" in shown.out, "explain schedule takes the same figures", str(shown))
     planned = r.run([r.program, "plan", *SMALL, "--cluster", "2xthis", "--json", str(r.folder / "this.json")], env=env)

@@ -26,6 +26,7 @@
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/resume_settings.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -148,6 +149,11 @@ void say_what_gpus_refuse(const plan::StepPlan& plan, const Settings& s) try {
   fmt::print("note     a run is refused today: {}\n", error.what());
 }
 
+// A run that is resumed keeps what it learns with, on any cluster.
+bool is_settled(const ParsedSettings& parsed, const std::string& key) {
+  return parsed.given(key) || parsed.provenance.at(key).kind == config::Source::Kind::checkpoint;
+}
+
 constexpr const char* kPlanUsage =
     "trireme plan: what a training would need and take, on hardware that need not be here\n"
     "  trireme plan llama-3-8b --cluster 8xH100 --tokens 15e12\n"
@@ -175,7 +181,7 @@ void settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
   if (!parsed.given("num_nodes")) s.num_nodes = cluster.machines;
   if (cluster.hardware.shares_cores) return;
   if (!parsed.given("accelerator")) s.accelerator = engine::Accelerator::cuda;
-  if (!parsed.given("precision"))
+  if (!is_settled(parsed, "precision"))
     s.precision.format =
         cluster.hardware.peak.bf16 > 0 ? model::NumberFormat::bf16_mixed : model::NumberFormat::fp16_mixed;
 }
@@ -204,6 +210,8 @@ int run_plan(Arguments arguments) {
     return 0;
   }
   validate_places(std::vector<config::Section>{section(view)});
+  train::place_run(parsed);
+  train::take_over_run(parsed);
   complete_task(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);
   settle(parsed, cluster);
@@ -212,7 +220,7 @@ int run_plan(Arguments arguments) {
   costs::Machines machines{
       .hardware = cluster.hardware, .ranks = s.devices.value_or(1), .threads = train::threads_of_a_rank(s)};
   const int64_t batch = s.train.global_batch_size;
-  if (!parsed.given("train.global_batch_size")) round_batch(s, batch);
+  if (!is_settled(parsed, "train.global_batch_size")) round_batch(s, batch);
   if (view.fit) fit_setting(s, *view.fit, machines, batch);
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const ExplainedStages explained = plans_of_stages(s, stages_that_count(machines));
