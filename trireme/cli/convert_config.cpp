@@ -1,6 +1,7 @@
 // trireme convert_config: writes another system's file of settings as Trireme's YAML.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -38,6 +39,12 @@ int run_convert_config(Arguments arguments) {
     fmt::print("{}", kConvertConfigUsage);
     return 0;
   }
+  const bool has_settings = std::ranges::any_of(parsed.provenance, [&](const auto& setting) {
+    return setting.first != "model" && setting.first != "output" && parsed.given(setting.first);
+  });
+  if (!has_settings && parsed.accounts.empty())
+    throw UsageError(
+        "error: there is nothing to convert; name the other system's file: trireme convert_config --config ds.json");
   validate_places(std::vector<config::Section>{own});
   std::string text;
   for (const config::Account& account : parsed.accounts)

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,13 @@ namespace {
 std::string shell_word(const std::string& text) {
   const bool plain = text.find_first_of(" []'$&;|<>(){}*?!\"") == std::string::npos;
   return plain ? text : fmt::format("\"{}\"", text);
+}
+
+// By its name, in the place of a model. A model's own config.json is none.
+bool is_json_of_settings(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return path.extension() == ".json" && path.filename() != "config.json" &&
+         !std::filesystem::is_directory(path, ignored);
 }
 
 std::string_view leaf(std::string_view key) { return key.substr(key.rfind('.') + 1); }
@@ -151,7 +160,9 @@ class Parser {
                     fmt::format("type --{}", given.text.substr(dash.size())));
       return;
     }
-    if (given.text.ends_with(".yaml") || given.text.ends_with(".yml")) {
+    const bool may_be_model = overlay_.positional == "model" && first.empty();
+    if (given.text.ends_with(".yaml") || given.text.ends_with(".yml") ||
+        (may_be_model && is_json_of_settings(given.text))) {
       problems_.add(fmt::format("{} is a file of settings", given.text), {},
                     fmt::format("say --config {}", given.text));
       return;
