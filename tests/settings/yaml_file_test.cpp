@@ -171,6 +171,8 @@ TEST(YamlFile, AMixtureIsAListOfPathsAndWeights) {
                 .data.mixture,
             (Items{"0.7 a b.txt", "3e-1 c"}));
   EXPECT_EQ(settings_of("data: {mixture: [{path: a}, b]}\n").data.mixture, (Items{"a", "b"}));
+  EXPECT_EQ(settings_of("data: {mixture: [{path: 2024 dump/a.txt}, {path: /2024 b}]}\n").data.mixture,
+            (Items{"./2024 dump/a.txt", "/2024 b"}));
   EXPECT_EQ(parse_line({"--data.mixture", "[0.7 a, 0.3 b]"}).settings.data.mixture, (Items{"0.7 a", "0.3 b"}));
   EXPECT_EQ(parse_line({"--data.mixture", R"(["0.7 a, c", "\n", 3])"}).settings.data.mixture,
             (Items{"0.7 a, c", "\n", "3"}));

@@ -8,6 +8,7 @@
 
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/config/file_text.h"
 
 namespace trireme::config {
@@ -84,7 +85,7 @@ class Reader {
     }
   }
 
-  // {path: P, weight: W} of data.mixture is "W P" on the command line.
+  // {path: P, weight: W} of data.mixture is "W P" on the command line. "2024 dump" alone is no weight with a path.
   std::string item_of(const YAML::Node& item, int depth = 0) const {
     if (item.IsScalar()) return item.Scalar();
     if (item.IsSequence() && table_ == nullptr && depth < kDeepest) {  // [[4, 2], [fsdp, tp]]
@@ -94,7 +95,9 @@ class Reader {
     }
     if (!item.IsMap() || !item["path"] || !item["path"].IsScalar()) return "?";
     const std::string path = item["path"].Scalar();
-    if (item.size() == 1) return path;
+    const size_t space = path.find(' ');
+    const bool looks_weighted = space != std::string::npos && base::parse_number(path.substr(0, space));
+    if (item.size() == 1) return looks_weighted ? "./" + path : path;
     return item.size() == 2 && item["weight"] && item["weight"].IsScalar() ? item["weight"].Scalar() + " " + path : "?";
   }
 
