@@ -31,22 +31,21 @@ void check_exists(const fs::path& folder) {
                   folder.string()));
 }
 
-/// The adapter that a place names, in `adapter` or as the model itself; empty: none.
+}  // namespace
+
 fs::path adapter_of(const ModelPlace& place) {
   check_exists(place.model);
   const fs::path model = newest(place.model);
   if (!is_adapter_folder(model)) {
     if (!place.base.empty())
       throw UsageError(fmt::format("--base says where an adapter's base lies, and {} is no adapter", model.string()));
-    return place.adapter;
+    return place.adapter.empty() ? fs::path() : newest(place.adapter);
   }
   if (!place.adapter.empty())
     throw UsageError(fmt::format("--adapter goes with a base model, and {} is an adapter itself; name its base first",
                                  model.string()));
   return model;
 }
-
-}  // namespace
 
 fs::path base_of(const AdapterFolder& adapter, const fs::path& given) {
   if (given.empty() && adapter.holds_base) return adapter.path;

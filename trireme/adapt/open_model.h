@@ -28,6 +28,10 @@ checkpoint::Checkpoint in_format(checkpoint::Checkpoint folder, base::BlockForma
 /// Errors    UsageError: no such folder, a base that is not there, `base` without an adapter
 std::filesystem::path weights_of(const ModelPlace& place);
 
+/// The folder of the adapter that a place names, in `adapter` or as the model itself; empty: none.
+/// Errors    UsageError as weights_of(); an adapter for an adapter
+std::filesystem::path adapter_of(const ModelPlace& place);
+
 /// Errors    those of weights_of(), open_checkpoint() and with_adapter()
 checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::string>* notes = nullptr);
 

@@ -15,6 +15,7 @@
 #include "trireme/base/named_file.h"
 #include "trireme/base/processor.h"
 #include "trireme/base/shared_library.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/child.h"
 #include "trireme/bench/commands.h"

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/commands.h"
 #include "trireme/bench/disk.h"

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/cgroup.h"
 #include "trireme/base/files.h"
 #include "trireme/base/usable_cpus.h"

@@ -27,8 +27,7 @@ namespace {
 std::string about(const Settings& settings, const fs::path& folder) {
   const GenerateSettings& g = settings.generate;
   ordered_json j = {{"model", folder.string()},
-                    {"adapter", g.adapter.value_or("")},
-                    {"base", g.base.value_or("")},
+                    {"adapter", adapt::adapter_of(place_of(g)).string()},
                     {"quantize", base::traits_of(settings.model.quantize).name},
                     {"precision", c10::toString(inference_precision(settings).compute)},
                     {"prompts", base::checksum_text(base::hash_text(base::read_file(*g.prompts)))},

@@ -144,7 +144,7 @@ std::string bits_of_training(const fs::path& adapter, base::BlockFormat given) {
 // If a checkpoint that was found in a run's folder turns out to be damaged, takes the next older one.
 void load_weights(const Inference& in, const fs::path& given, const std::function<void(const fs::path&)>& load) {
   std::vector<checkpoint::PassedOver> passed_over;
-  const fs::path newest = checkpoint::find_latest(given, &passed_over).value_or(given);
+  const fs::path newest = checkpoint::newest_or_itself(given);
   const auto older = [is_named = newest == given](const fs::path& damaged) {
     return is_named ? std::nullopt : checkpoint::find_older(damaged);
   };

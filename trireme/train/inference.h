@@ -66,7 +66,8 @@ Inference check_inference(const Settings& settings, const adapt::ModelPlace& pla
 using RoomOf = std::function<generate::Room(const Inference&)>;
 
 /// Loads a model (a checkpoint, a run's out_dir, an adapter); each rank loads its own slices. In a run's out_dir, if
-/// the newest checkpoint turns out to be damaged, the next older one is loaded; rank 0 warns about the damaged ones.
+/// the newest checkpoint turns out to be damaged, the next older one is loaded; of each that is passed over there is
+/// one warning.
 ///
 /// Numerics  --precision 32-true by default, also for a folder in bfloat16, of which rank 0 tells; bf16-mixed keeps
 ///           weights and cache in bfloat16
