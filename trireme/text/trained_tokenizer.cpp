@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
