@@ -71,7 +71,7 @@ void convert(const checkpoint::ConvertSettings& settings) {
   {
     observe::WorkBar bar("converting");
     const auto progress = [&](const formats::ConvertProgress& so_far) {
-      if (launch::stop_requested()) throw launch::Stopped("stopped by request: nothing was written");
+      launch::end_work_when_stopped();
       bar.show(static_cast<double>(so_far.done_bytes) / static_cast<double>(so_far.total_bytes));
     };
     result = formats::convert_checkpoint({.source = settings.source,

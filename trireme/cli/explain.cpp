@@ -139,13 +139,13 @@ std::string memory_text(const Settings& settings, int rank) {
   if (!offload.distance.empty()) text += fmt::format("{} (offload.prefetch auto)\n\n", offload.distance);
   for (const std::string& remark : offload.remarks) text += fmt::format("warning: {}\n\n", remark);
   const Explained explained = plan_of(settings, rank);
-  return text + fmt::format(
-                    "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank "
-                    "says how many "
-                    "there are on another machine.\n{}\n",
-                    plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan),
-                    base::plural(at::get_num_threads(), "thread"),
-                    train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads()));
+  text += fmt::format(
+      "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "
+      "there are on another machine.\n{}\n",
+      plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan),
+      base::plural(at::get_num_threads(), "thread"),
+      train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads()));
+  return text;
 }
 
 int run_explain(Arguments arguments) {
