@@ -84,7 +84,7 @@ int run_merge_lora(Arguments arguments) {
   if (adapter.empty())
     throw UsageError(
         "error: no adapter is named\n  trireme merge_lora ADAPTER, for instance trireme merge_lora out/finetune/lora");
-  const fs::path folder = checkpoint::find_latest(adapter).value_or(adapter);
+  const fs::path folder = checkpoint::newest_or_itself(adapter);
   if (!fs::exists(folder)) throw UsageError(fmt::format("error: there is no folder {}", adapter));
   if (fs::exists(folder / formats::kLitAdapterName))
     throw UsageError(fmt::format(

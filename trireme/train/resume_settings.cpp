@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "trireme/checkpoint/good.h"
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -52,8 +53,8 @@ const char* name_of_reference(const Settings& s) {
 }
 
 void use_newest_of_a_run(std::string& model) {
-  if (model.empty() || base::is_file(fs::path(model) / "config.json")) return;
-  if (const auto newest = checkpoint::find_latest(model)) model = newest->string();
+  if (!model.empty() && !base::is_file(fs::path(model) / "config.json"))
+    model = checkpoint::newest_or_itself(model).string();
 }
 
 }  // namespace
