@@ -74,7 +74,7 @@ TEST(StepCosts, MeasuredShapesAreExactAndOthersLieBetween) {
 
 Prediction predicted(const engine::Job& job, const Hardware& hardware) {
   const plan::StepRequest r = engine::request_of(job, 0);
-  const model::Model model = model::build_model(job.model, r.precision, r.parallel());
+  const model::Model model = model::build_model(job.model, r.precision, r.parallel(), job.grouping);
   const plan::StepPlan plan = plan::make_step_plan(model, r);
   return predict(model, plan, {.hardware = hardware, .ranks = 8});
 }
@@ -91,6 +91,15 @@ TEST(StepCosts, AStepIsTheSumOfItsCausesAndOfWaits) {
   const Prediction q = predicted(again, plain());
   EXPECT_EQ(q.model_flops, p.model_flops);
   EXPECT_GT(q.executed_flops, p.executed_flops);
+}
+
+TEST(StepCosts, MuonsStepHasFifteenProductsOfEachMatrix) {
+  engine::Job job{.model = engine::small_llama(), .precision = engine::kMixed};
+  const auto optimizer = [&] { return predicted(job, plain()).causes[static_cast<size_t>(base::Activity::optimizer)]; };
+  const double adamw = optimizer();
+  job.optimizer.rule = optim::Rule::muon;
+  job.grouping.matrices_apart = true;
+  EXPECT_GT(optimizer(), adamw);
 }
 
 TEST(StepCosts, ARankAloneCommunicatesNothing) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <barrier>
 #include <cmath>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -139,6 +140,26 @@ TEST(ByTensor, LarsStepIsAShareOfTheMatrixAndLeavesVectorsToSgd) {
   EXPECT_NEAR(moved.slice(0, 0, Tensors::kMatrix).norm().item<double>(), 0.1 * 1e-3 * norm, 1e-9 * norm);
   EXPECT_TRUE(moved.slice(0, Tensors::kVector, Tensors::kEnd)
                   .allclose(-0.1 * t.gradient.slice(0, Tensors::kVector, Tensors::kEnd)));
+}
+
+TEST(ByTensor, LarsCallsAMatrixOneThatDoesNotDecay) {
+  const OptimizerOptions options = first_step_of("LARS");
+  Tensors t(options, at::kDouble);
+  t.segments[0].decay = false, t.segments[0].weight_decay = 0;  // optimizer.groups says weight_decay=0
+  const double norm = t.master.slice(0, 0, Tensors::kMatrix).norm().item<double>();
+  EXPECT_NEAR(t.step(options).slice(0, 0, Tensors::kMatrix).norm().item<double>(), 0.1 * 1e-3 * norm, 1e-9 * norm);
+}
+
+TEST(ByTensor, AdamW8bitHasCodesBesideTinyAndHugeGradients) {
+  const model::ParameterSpec matrix{.name = "m", .shape = {64, 64}, .init = {}};
+  const std::vector<DecaySegment> segments = {{.begin = 0, .end = 4096, .decay = true, .parameter = &matrix}};
+  for (const float odd : {1e-20f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    const std::vector<at::Tensor> state = {at::zeros({whole_state_elements(Rule::adamw8bit, segments)}, at::kFloat)};
+    const at::Tensor master = at::ones({4096}), gradient = at::zeros({4096});
+    gradient[3] = odd;
+    step_adamw8bit({master, state, gradient, {}, {}}, segments, {.rule = Rule::adamw8bit, .lr = 0.1, .step = 1});
+    EXPECT_EQ(master.isfinite().sum().item<int64_t>(), std::isfinite(odd) ? 4096 : 4095) << odd;
+  }
 }
 
 TEST(ByTensor, MuonsStepHasSingularValuesNearOne) {

@@ -82,5 +82,16 @@ TEST(MatricesApart, HiddenMatricesLieInGroupsOfTheirOwn) {
               testing::UnorderedElementsAre("embedding", "block 0", "block 0.rest", "block 1", "block 1.rest", "head"));
 }
 
+TEST(MatricesApart, UnitsThatShareAGroupKeepMatricesApartToo) {
+  for (const char* unit : {"head", "embedding", "block 0"}) {
+    const model::Model m = small({.own_group = {unit}, .matrices_apart = true});
+    for (const model::ParameterGroup& group : m.groups)
+      for (const model::ParameterSpec& p : group.parameters) {
+        const bool outside = p.name == "model.embed_tokens.weight" || p.name == "lm_head.weight";
+        EXPECT_EQ(group.companion, outside || p.shape.size() == 1) << unit << ": " << p.name << " in " << group.name;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::optim

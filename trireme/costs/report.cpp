@@ -28,7 +28,8 @@ std::string money(double amount, const std::string& currency) {
 // Peak FLOP/s of all ranks in the dtype of products.
 double peak_of(const plan::StepPlan& plan, const Machines& machines) {
   const model::Precision& precision = plan.request.precision;
-  return machines.hardware.peak_flops(precision.compute, precision.float8) * plan.request.mesh.world_size();
+  const double cores = machines.hardware.shares_cores ? double(machines.threads) : 1;  // its figures are of one core
+  return machines.hardware.peak_flops(precision.compute, precision.float8) * cores * plan.request.mesh.world_size();
 }
 
 double trained_parameters(const plan::StepPlan& plan, bool trained) {

@@ -256,7 +256,32 @@ class Coster {
                                          .m = elements,
                                          .n = 1,
                                          .k = 1,
-                                         .bytes = double(elements) * each});
+                                         .bytes = double(elements) * each}) +
+           (storage.rule == optim::Rule::muon ? orthogonalizing(g) : 0);
+  }
+
+  // Muon's products (optim/by_tensor.cpp).
+  double orthogonalizing(int g) const {
+    constexpr int kSteps = 5;
+    const plan::GroupStorage& storage = plan_.storage[static_cast<size_t>(g)];
+    const at::ScalarType dtype = storage.compute == at::kBFloat16 ? storage.compute : storage.master;
+    const auto product = [&](const char* name, int64_t m, int64_t n, int64_t k) {
+      return operation_seconds(machines_, {.name = name,
+                                           .dtype = dtype,
+                                           .m = m,
+                                           .n = n,
+                                           .k = k,
+                                           .flops = 2 * double(m) * double(n) * double(k),
+                                           .bytes = double(m * k + k * n + m * n) * double(c10::elementSize(dtype))});
+    };
+    double seconds = 0;
+    for (const optim::DecaySegment& s : plan_.segments(g)) {
+      if (s.parameter == nullptr) continue;
+      const auto [small, large] = std::ranges::minmax(s.parameter->whole_shape());
+      seconds += kSteps * (product("product_nt", small, small, large) + product("product_nn", small, small, small) +
+                           product("product_nn", small, large, small));
+    }
+    return seconds;
   }
 
   double squares(int g) const {

@@ -245,14 +245,15 @@ void EmbeddingUnit::forward(UnitTensors& t) const {
   if (dropout_.p > 0) drop(dropout_, t.output, t.output, t, parallel_, t.work[EmbeddingWork::dropout_keys]);
 }
 
-// Source    Jain et al., NEFTune (2023); L is the length of a row, as in transformers
+// Source    Jain et al., NEFTune (2023); L is the length of a row, and the noise is added before Granite's factor, as
+// in transformers
 void EmbeddingUnit::add_noise(const UnitTensors& t, const at::Tensor& y) const {
   if (noise_.p == 0 || !t.random.active) return;
   const at::Tensor& keys = t.work[EmbeddingWork::dropout_keys];
   dropout_keys(keys, t.random, noise_.module, t.shape, parallel_);
   const int64_t rows = y.size(0), first = rows == keys.size(0) ? 0 : rows * parallel_.tp_rank;
   const auto values = static_cast<double>(t.shape.sequence * config_.hidden_size);
-  ops::add_uniform_noise(y, keys.narrow(0, first, rows), noise_.p / std::sqrt(values));
+  ops::add_uniform_noise(y, keys.narrow(0, first, rows), noise_.p / std::sqrt(values) * config_.embedding_multiplier);
 }
 
 void EmbeddingUnit::recompute(UnitTensors& t, const std::vector<int>& /*which*/) const {

@@ -284,7 +284,8 @@ void group_parameters(Model& m, const Grouping& grouping) {
         continue;
       }
       const GroupKind kind = kind_of(u, p);
-      const bool apart = kind.companion && u > 0 && u + 1 < m.units.size();  // other units have nothing else
+      // The first and the last unit have nothing else, if they stand alone.
+      const bool apart = kind.companion && (rest || (u > 0 && u + 1 < m.units.size()));
       const std::string name = before + std::string(kind.suffix(apart));
       auto found =
           std::find_if(sets.begin(), sets.end(), [&](const Set& s) { return s.name == name && s.kind == kind; });

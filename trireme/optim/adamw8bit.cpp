@@ -29,9 +29,12 @@ struct Moment {
     for (int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(values[i]));
     scales[block] = most;
     const float inverse = 1 / most;
+    const bool inverts = std::isfinite(inverse) && std::isfinite(most);  // that of a tiny number does not fit
     uint8_t* to = codes + block * kStateBlock;
     for (int64_t i = 0; i < count; ++i)
-      to[i] = most == 0 ? uint8_t{0} : ops::dynamic_byte(is_signed, values[i] * inverse);
+      to[i] = most == 0 ? uint8_t{0}
+                        : ops::dynamic_byte(is_signed, inverts ? values[i] * inverse
+                                                               : static_cast<float>(double(values[i]) / double(most)));
   }
 };
 

@@ -114,7 +114,7 @@ void step_by_norms(const StepTensors& t, std::span<const DecaySegment> segments,
     const double decay = s.decay ? s.weight_decay.value_or(options.weight_decay) : 0;
     if (options.rule == Rule::lamb)
       s.rate *= lamb_ratio(first, second, options);
-    else if (s.decay)  // norms and biases are left out
+    else if (s.parameter->whole_shape().size() > 1)  // norms and biases are left out
       s.rate *= lars_rate(first, second, decay, options);
   }
   optimizer_update(t.master, t.state, t.gradient, t.compute, scaled, options);

@@ -93,7 +93,8 @@ uint8_t dynamic_byte(bool is_signed, float value) {
   static const std::vector<uint8_t> both_signs = make_table(dynamic_code(true)),
                                     positive = make_table(dynamic_code(false));
   // Rounded once to float32, as a fused multiply-add: the product and the sum are exact in float64.
-  const auto place = static_cast<float>(double((std::clamp(value, -1.0f, 1.0f) + 1) * 0.5f) * (kPlaces - 1) + 0.5);
+  const float bounded = value < 1 ? std::max(value, -1.0f) : 1.0f;  // NaN has no place
+  const auto place = static_cast<float>(double((bounded + 1) * 0.5f) * (kPlaces - 1) + 0.5);
   return (is_signed ? both_signs : positive)[static_cast<size_t>(place)];
 }
 
