@@ -121,7 +121,7 @@ std::string to_json(const Report& report) {
   j["rows"] = Json::array();
   for (const Limit& l : report.limits) j["limits"].push_back({{"name", l.name}, {"rate", l.rate}, {"unit", l.unit}});
   for (const Row& row : report.rows) j["rows"].push_back(json_of(report, row));
-  return j.dump(2) + "\n";
+  return base::json_text(j, 2) + "\n";
 }
 
 Report parse_report(std::string_view text, const std::string& source) try {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <set>
+#include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -24,7 +26,10 @@ bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
   });
 }
 
+// Of ranks that look alike, the first one tells.
 void warn_once(const PassedOver& newer) {
+  const char* rank = std::getenv("RANK");
+  if (rank != nullptr && std::string_view(rank) != "0") return;
   static std::mutex mutex;
   static std::set<fs::path> told;
   const std::lock_guard lock(mutex);
@@ -62,9 +67,8 @@ fs::path newest_or_itself(const fs::path& folder) {
       throw UnreadableError(
           fmt::format("{}; make it readable, or name the checkpoint that is meant", newer.verdict.problem),
           newer.path.string());
-  if (!found) return folder;
   for (const PassedOver& newer : passed_over) warn_once(newer);
-  return *found;
+  return found.value_or(folder);
 }
 
 std::optional<fs::path> find_older(const fs::path& folder) {

@@ -44,7 +44,7 @@ std::optional<std::filesystem::path> find_latest(const std::filesystem::path& ou
                                                  std::vector<PassedOver>* passed_over = nullptr);
 
 /// What a user means who names a folder: its newest good checkpoint, or, if it has none, the folder itself. Warns of
-/// each newer checkpoint that is passed over, once in a process: commands ask several times.
+/// each newer checkpoint that is passed over, once in a process, and of ranks on the first: commands ask several times.
 /// Errors    UnreadableError: a newer one cannot be read, and may be the newest good one
 std::filesystem::path newest_or_itself(const std::filesystem::path& folder);
 

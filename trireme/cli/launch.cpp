@@ -53,14 +53,20 @@ bool says_resume(const LaunchWords& words) {
   });
 }
 
-// The settings that the ranks of a training command will have; none for other commands and if they are wrong, because
-// the ranks report that themselves.
-std::optional<Settings> settings_of_ranks(const Settings& launched, const std::vector<std::string>& program) try {
+// The settings that a training command says; none for other commands and if they are wrong, because the ranks report
+// that themselves.
+std::optional<ParsedSettings> settings_said(const Settings& launched, const std::vector<std::string>& program) try {
   if (!trains(program[0])) return std::nullopt;
   config::Overlay overlay = training_overlay(program[0]);  // files of other systems ask for the number of ranks
   overlay.values.insert(overlay.values.end(), {{"devices", std::to_string(launched.devices.value_or(1))},
                                                {"num_nodes", std::to_string(launched.num_nodes)}});
-  ParsedSettings parsed = read_settings(Arguments(program).subspan(1), overlay);
+  return read_settings(Arguments(program).subspan(1), overlay);
+} catch (const Error&) {
+  return std::nullopt;
+}
+
+// Those that its ranks will have, likewise.
+std::optional<Settings> settings_of_ranks(const Settings& launched, ParsedSettings parsed) try {
   parsed.settings.devices = launched.devices;
   parsed.settings.num_nodes = launched.num_nodes;
   train::place_run(parsed);
@@ -118,7 +124,11 @@ int run_launch(Arguments arguments) {
   launch::require_room(
       {.num_ranks = options.num_ranks, .bytes_of_a_rank = is_subcommand(words.program[0]) ? launch::kBytesOfARank : 0},
       options.oversubscribe);  // before planning, which takes seconds for many ranks
-  const std::optional<Settings> trained = settings_of_ranks(settings, words.program);
+  std::optional<Settings> trained;
+  if (std::optional<ParsedSettings> said = settings_said(settings, words.program)) {
+    require_files_for_all(*said);
+    trained = settings_of_ranks(settings, *std::move(said));
+  }
   if (trained) options.planned_bytes = planned_bytes(*trained);
   if (const auto& shown = settings.launch.log_ranks) options.log_ranks.assign(shown->begin(), shown->end());
   if (words.log_dir) options.out_dir = *words.log_dir;

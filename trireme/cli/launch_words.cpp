@@ -72,9 +72,11 @@ std::string num_gpus_here() {
 // torchrun's --nproc_per_node cpu and gpu: as many as there are. Options end where the program begins.
 std::vector<std::string> with_counts(Arguments arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
+  constexpr std::string_view kFlags[] = {"--standalone", "--no_python", "--no-python", "--oversubscribe"};
   bool is_value = false;
   for (size_t i = 0; i < words.size() && words[i] != "--" && (words[i].starts_with('-') || is_value); ++i) {
-    is_value = words[i].starts_with('-') && words[i].find('=') == std::string::npos;
+    is_value = words[i].starts_with('-') && words[i].find('=') == std::string::npos &&
+               std::ranges::find(kFlags, words[i]) == std::end(kFlags);
     for (const std::string_view name : {"--nproc_per_node", "--nproc-per-node"})
       for (const std::string_view value : {"cpu", "gpu"}) {
         const auto count = [&] { return value == "gpu" ? num_gpus_here() : "auto"; };

@@ -144,7 +144,8 @@ int report(const std::exception& e) {
   namespace base = trireme::base;
   // The standard library says "filesystem error: status: Permission denied [/home/other/file]".
   if (const auto* place = dynamic_cast<const std::filesystem::filesystem_error*>(&e)) try {
-      base::throw_file_error("use", place->path1(), place->code().value());
+      const std::filesystem::path& last = place->path2().empty() ? place->path1() : place->path2();
+      base::throw_file_error("use", last.empty() ? "the current folder" : last, place->code().value());
     } catch (const base::FileError& named) {
       return report(named);
     }

@@ -210,6 +210,8 @@ int run_plan(Arguments arguments) {
     return 0;
   }
   validate_places(std::vector<config::Section>{section(view)});
+  // A run that lies elsewhere is no reason not to plan.
+  if (parsed.settings.resume.from != train::Resume::From::folder) parsed.settings.resume = {};
   train::place_run(parsed);
   train::take_over_run(parsed);
   complete_task(parsed);

@@ -20,10 +20,6 @@
 namespace trireme::cli {
 namespace {
 
-launch::RankEnvironment environment_of_rank() {
-  return launch::parse_rank_environment([](const char* name) { return std::getenv(name); });
-}
-
 // Commands that start nothing: they show what a run would do.
 bool is_only_read(std::string_view command) { return command.starts_with("explain") || command == "convert_config"; }
 
@@ -32,7 +28,7 @@ int64_t ranks_that_start(const dialects::Reading& reading) {
   const auto devices = reading.known_count("devices");
   int64_t num_nodes = reading.known_count("num_nodes").value_or(1);
   if (launch::was_launched()) {
-    const launch::RankEnvironment environment = environment_of_rank();
+    const auto environment = launch::parse_rank_environment([](const char* name) { return std::getenv(name); });
     num_nodes = std::max<int64_t>(num_nodes, environment.num_nodes);  // one task of srun on each starts the ranks there
     return std::max<int64_t>(environment.world_size, devices.value_or(1) * num_nodes);
   }
@@ -68,7 +64,6 @@ const dialects::Systems& systems() {
 ParsedSettings read_settings(Arguments arguments, config::Overlay overlay) {
   overlay.others = &systems();
   ParsedSettings parsed = parse_settings(arguments, overlay);
-  if (launch::was_launched() && environment_of_rank().world_size > 1) require_files_for_all(parsed);
   const bool has_dry_runs = trains(overlay.command) || is_only_read(overlay.command) || overlay.command == "plan";
   if (parsed.settings.dry_run && !parsed.help && !has_dry_runs)
     throw UsageError(fmt::format("error: trireme {} does not train; leave dry_run out", overlay.command));
@@ -78,8 +73,8 @@ ParsedSettings read_settings(Arguments arguments, config::Overlay overlay) {
 void require_files_for_all(const config::Parsed& parsed) {
   for (const std::string& file : parsed.files) {
     std::error_code ignored;
-    // What /dev/stdin leads to is another file in each process.
-    const bool is_own = file.starts_with("/dev/") || file.starts_with("/proc/");
+    // These lead to another file in each process.
+    const bool is_own = file == "/dev/stdin" || file.starts_with("/dev/fd/") || file.starts_with("/proc/");
     if (is_own || !std::filesystem::is_regular_file(file, ignored))
       throw UsageError(fmt::format(
           "error: the settings in {} can be read once, and every rank reads them; write them to a file first", file));

@@ -13,8 +13,7 @@ namespace trireme::cli {
 /// Errors    UsageError as parse_settings; with dry_run, for a command that would do its work all the same
 ParsedSettings read_settings(Arguments arguments, config::Overlay overlay);
 
-/// Refuses files of settings that can be read only once, as /dev/stdin and pipes, because other processes will read them
-/// too.
+/// Refuses files of settings that can be read only once, as /dev/stdin and pipes: other processes read them too.
 /// Errors    UsageError naming the file
 void require_files_for_all(const config::Parsed& parsed);
 

@@ -62,7 +62,7 @@ class Start {
     look_alone([this] { take_out_dir(); });
     complete_settings();
     if (starts_here()) require_room();
-    if (is_for_others_ || launches()) require_files_for_all(parsed_);
+    if (is_for_others_ || launches() || world_size(settings_) > 1) require_files_for_all(parsed_);
     if (!is_rank_) say_what_was_read(parsed_.accounts);
     validate(settings_, world_size(settings_));
     validate_backend(settings_, world_size(settings_));

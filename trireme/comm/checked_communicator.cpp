@@ -213,7 +213,7 @@ namespace {
                    .global_rank = group.global_rank(group.rank),
                    .peer_rank = peer < 0 ? -1 : group.global_rank(peer),
                    .elapsed = elapsed,
-                   .timeout = group.timeout});
+                   .timeout = group.longest_wait()});
 }
 }  // namespace
 

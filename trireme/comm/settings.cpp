@@ -61,7 +61,9 @@ config::Section section(CommSettings& s) {
                    "how ranks communicate: auto is shm on one machine, gloo or nccl between several"},
                   {"comm.timeout",
                    &s.timeout,
-                   "longest wait in a collective without any progress; one that waits longer fails the job",
+                   "longest wait in a collective without any progress; one that waits longer fails the job. Waits for "
+                   "texts and "
+                   "rewards of other ranks have no limit",
                    {.above = 0}},
                   {"comm.compression", &s.compression,
                    "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs "

@@ -47,8 +47,10 @@ std::string first_bytes(const fs::path& path, int64_t count) {
   return bytes;
 }
 
-/// Reads the small files of a folder; those of a checkpoint with a manifest are verified.
-void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* checkpoint, ConvertInput& input) {
+/// Reads the small files of a folder; those of a checkpoint with a manifest are verified. `is_its_own`: config.json is
+/// that of the source; otherwise it may be that of another program.
+void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* checkpoint, ConvertInput& input,
+                     bool is_its_own = true) {
   const auto read = [&](const std::string& name) {
     if (checkpoint && checkpoint->texts.contains(name)) return checkpoint::read_text(*checkpoint, name);
     const bool listed = checkpoint && checkpoint->has_manifest && checkpoint->manifest.files.contains(name);
@@ -56,9 +58,12 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
   };
   if (fs::exists(folder / "config.json")) {
     input.config_json = read("config.json");
-    if (!base::parse_json_if_sound(input.config_json).is_object())
-      throw UsageError(fmt::format("error: {} is not a JSON object\n  copy it again from where the model came from",
-                                   (folder / "config.json").string()));
+    if (!base::parse_json_if_sound(input.config_json).is_object()) {
+      if (is_its_own)
+        throw UsageError(fmt::format("error: {} is not a JSON object\n  copy it again from where the model came from",
+                                     (folder / "config.json").string()));
+      input.config_json.clear();
+    }
   }
   for (const char* name : kSideFiles)
     if (fs::is_regular_file(folder / name)) input.files[name] = read(name);
@@ -126,7 +131,8 @@ ConvertInput open_pth(const fs::path& path) {
         "{} of {} {} no PyTorch tensor and {} left out, for instance '{}'", base::plural(std::ssize(left_out), "value"),
         path.string(), left_out.size() == 1 ? "is" : "are", left_out.size() == 1 ? "is" : "are", left_out.front()));
   input.chain.push_back(std::move(source));
-  read_side_files(fs::is_directory(path) ? path : base::parent_of(path), nullptr, input);
+  const bool is_folder = fs::is_directory(path);
+  read_side_files(is_folder ? path : base::parent_of(path), nullptr, input, is_folder);
   return input;
 }
 
@@ -140,7 +146,7 @@ ConvertInput open_dcp(const fs::path& folder) {
 /// LitGPT's folder. It may hold the config.json of the download, but model_config.yaml describes the model.
 ConvertInput open_litgpt(const fs::path& folder) {
   ConvertInput input{.format = "litgpt"};
-  read_side_files(folder, nullptr, input);
+  read_side_files(folder, nullptr, input, /*is_its_own=*/false);
   const fs::path yaml = folder / "model_config.yaml";
   model::ModelConfig config = parse_litgpt_config(base::read_side_file(yaml), yaml.string());
   auto source = std::make_unique<TorchFileSource>(folder / "lit_model.pth");

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/base/stopwatch.h"
 #include "trireme/base/cgroup.h"
 #include "trireme/base/files.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/usable_cpus.h"
 #include "trireme/costs/operation_table.h"
 #include "trireme/observe/core_time.h"

@@ -205,7 +205,7 @@ std::string to_json(const RunState& s) {
         {"scale", l.scale}, {"good_steps", l.good_steps}, {"overflows_left", l.overflows_left}, {"skipped", l.skipped}};
   if (!s.base_path.empty()) json["base"] = {{"path", s.base_path}, {"fingerprint", s.base_fingerprint}};
   if (!s.task.empty()) json["task"] = s.task;
-  return json.dump(2);
+  return base::json_text(json, 2);
 }
 
 RunState parse_run_state(const std::string& text, const std::filesystem::path& path) try {

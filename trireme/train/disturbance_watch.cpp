@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/base/stopwatch.h"
 #include "trireme/base/checksum.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/base/usable_cpus.h"
 #include "trireme/machine/nvml.h"

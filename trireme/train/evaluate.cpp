@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
@@ -230,7 +231,7 @@ int classify(const Settings& settings) {
   else
     fmt::print("classification   {} without labels{}\n", base::plural(r["texts"].get<int64_t>(), "text"), cut);
   if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
-  if (e.json) base::write_named_file(*e.json, report.dump(2) + "\n");
+  if (e.json) base::write_named_file(*e.json, base::json_text(report, 2) + "\n");
   return 0;
 }
 
@@ -298,7 +299,7 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
                base::human_count(r["tokens"].get<int64_t>()), base::plural(r["texts"].get<int64_t>(), "text"));
   }
   if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
-  if (e.json) base::write_named_file(*e.json, report.dump(2) + "\n");
+  if (e.json) base::write_named_file(*e.json, base::json_text(report, 2) + "\n");
   return 0;
 }
 

@@ -87,7 +87,8 @@ std::string attempt_of(const launch::RankEnvironment& environment) {
   return environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
 }
 
-// Ranks that several launchers start may come minutes apart. Once all are there, comm.timeout bounds every wait.
+// Ranks that several launchers start may come minutes apart. Once all are there, comm.timeout bounds every wait but
+// those with comm::Patience.
 void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, c10d::Store& store) {
   using std::chrono::milliseconds;
   const milliseconds limit = settings.launch.join_timeout, soon = std::min<milliseconds>(limit, kSilence);

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "trireme/checkpoint/good.h"
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/model/config.h"

@@ -67,6 +67,12 @@ int64_t documents_of_row(int64_t row_tokens, int64_t places) {
 std::string made_with(const Settings& settings) {
   GrpoSettings grpo = settings.grpo;
   rewards::RewardSettings reward = settings.reward;
+  // Prompts are compared by what they say, and held-out ones have no rows.
+  const GrpoSettings usual;
+  grpo.prompts = usual.prompts, grpo.val_prompts = usual.val_prompts, grpo.eval_samples = usual.eval_samples;
+  grpo.max_resampling = usual.max_resampling;
+  const rewards::RewardSettings patient;
+  reward.command_timeout = patient.command_timeout, reward.command_memory = patient.command_memory;
   return base::checksum_text(
       base::hash_text(fmt::format("{}\n{}", config::to_json(config::Table({section(grpo), section(reward)})),
                                   settings.train.max_seq_length.value_or(0))));
