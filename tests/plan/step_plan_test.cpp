@@ -309,6 +309,24 @@ TEST(StepPlan, OfAllStagesAtOnceIsThatOfEachRank) {
     }
 }
 
+TEST(StepPlan, OfStagesWhereTensorsStayWholeIsThatOfTheFullestRank) {
+  for (const char* rule : {"LAMB", "Adafactor"})
+    for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op}) {
+      StepRequest r{.shape = {1, 128}, .mesh = {{.pp = 2, .shard = 4}, 8}, .strategy = strategy};
+      r.precision = {at::kBFloat16, at::kFloat};
+      r.num_micro_batches = 4;
+      r.optimizer = optim::options_of(rule);
+      const model::Model model = model::build_model(model::catalogue_config("llama-32m"), r.precision, r.parallel());
+      const std::vector<StepPlan> plans = make_stage_plans(model, r, PlacedStages::all);
+      for (const StepPlan& plan : plans) {
+        int64_t most = 0;
+        for (const int rank : r.mesh.group(plan.request.rank, {comm::Axis::shard}))
+          most = std::max(most, make_step_plan(model, r.of_rank(rank)).arena.total());
+        EXPECT_EQ(plan.arena.total(), most) << rule << " rank " << plan.request.rank;
+      }
+    }
+}
+
 TEST(StepPlan, ARankAloneAddsUpItsMicroBatchesAndOthersCommunicate) {
   for (const int ranks : {1, 2}) {
     StepRequest r{.shape = {1, 32}, .mesh = sharded(ranks), .strategy = Strategy::no_shard};

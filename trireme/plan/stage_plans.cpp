@@ -21,6 +21,23 @@ int64_t least_bytes(const StepPlan& plan) {
   return schedule::own_bytes(most);
 }
 
+// Of the ranks that compute the same as plan's, one that owns the most. They differ where tensors stay whole.
+int fullest_alike(const StepPlan& plan) {
+  const comm::ProcessMesh& mesh = plan.request.mesh;
+  int fullest = plan.request.rank;
+  int64_t most = -1;
+  for (const int rank : mesh.group(plan.request.rank, {comm::Axis::replicate, comm::Axis::shard, comm::Axis::cp})) {
+    const StepRequest r = plan.request.of_rank(rank);
+    const int part = r.shard_index() * r.num_replicas() + r.replica_index(), parts = r.num_shards() * r.num_replicas();
+    int64_t owned = 0;
+    for (const int g : plan.local_groups)
+      owned += plan.layouts[static_cast<size_t>(g)].owned(r.shard_index(), r.num_shards()).size() +
+               plan.layouts[static_cast<size_t>(g)].owned(part, parts).size();
+    if (owned > most) most = owned, fullest = rank;
+  }
+  return fullest;
+}
+
 }  // namespace
 
 std::vector<StepPlan> make_stage_plans(const model::Model& model, const StepRequest& request, PlacedStages placed) {
@@ -28,10 +45,17 @@ std::vector<StepPlan> make_stage_plans(const model::Model& model, const StepRequ
   const ListParts parts = list_parts(model, first);
   std::vector<StepPlan> plans(static_cast<size_t>(first.stages.ranks), first);
   std::vector<int64_t> least(plans.size());
+  const auto take_rank = [&](StepPlan& plan, int rank) {
+    plan = first;
+    plan.request.rank = rank;
+    plan.groups = rank_groups(plan.request);
+    add_lists(plan, parts);
+  };
   base::side_by_side(plans.size(), [&](size_t stage) {
-    plans[stage].request.rank = first.groups.stages[stage];
-    plans[stage].groups = rank_groups(plans[stage].request);
-    add_lists(plans[stage], parts);
+    take_rank(plans[stage], first.groups.stages[stage]);
+    if (optim::is_by_tensor(request.optimizer.rule))
+      if (const int fullest = fullest_alike(plans[stage]); fullest != plans[stage].request.rank)
+        take_rank(plans[stage], fullest);
     least[stage] = least_bytes(plans[stage]);
   });
   // A quick placement is no smaller than the one that a run has: below what one stage needs, it is not the largest.

@@ -15,7 +15,8 @@ enum class PlacedStages {
   fullest,  ///< and every other that needs as much; the rest is placed quickly, in less than the fullest stage needs
 };
 
-/// By stage, of the ranks that share a pipeline with request.rank. Each equals make_step_plan() of its rank, but for
+/// By stage, of the ranks that share a pipeline with request.rank; with an optimizer that keeps tensors whole, of those
+/// among the data-parallel ranks that own the most. Each equals make_step_plan() of its rank, but for
 /// the places that PlacedStages leaves open. Either way the largest arena is the largest that a run has.
 ///
 /// Cost      stages are made side by side, on as many threads as there are cores
