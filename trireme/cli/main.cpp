@@ -142,7 +142,7 @@ void leave_without_destructors() {
 // Prints the error, tells the launcher, and returns the exit code.
 int report(const std::exception& e) {
   namespace base = trireme::base;
-  // The standard library says "filesystem error: status: Permission denied [/home/other/file]".
+  // The standard library says "filesystem error: status: Permission denied [a/file]".
   if (const auto* place = dynamic_cast<const std::filesystem::filesystem_error*>(&e)) try {
       const std::filesystem::path& last = place->path2().empty() ? place->path1() : place->path2();
       base::throw_file_error("use", last.empty() ? "the current folder" : last, place->code().value());

@@ -5,7 +5,7 @@
 //                              {.ranks = {.backend = "shm", .rank = rank, .size = 2, .store = store}});
 //     for (...) {
 //       for (int i = 0; i < trainer.micro_batches(); ++i) trainer.backward(inputs, targets);
-//       const auto [loss, norm] = trainer.step(1e-3);
+//       const double loss = trainer.step(1e-3).loss;
 //     }
 //
 // backward() only stores a micro-batch. A step is planned as a whole, so it runs in step(), when all micro-batches are

@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
-#include <mutex>
-#include <stop_token>
 
 #include "trireme/base/text.h"
 
@@ -48,13 +45,19 @@ void WorkBar::show(double done) {
 }
 
 Waiting::Waiting(std::string what, std::FILE* out)
-    : thread_([what = std::move(what), out](const std::stop_token& stop) {
-        LateLine line(out);
-        std::mutex mutex;
-        std::condition_variable_any ended;
-        std::unique_lock lock(mutex);
-        while (!ended.wait_for(lock, stop, kBlink, [&] { return stop.stop_requested(); }))
-          if (line.is_due()) line.show(fmt::format("{}  {}", what, base::human_duration(line.seconds_so_far())));
-      }) {}
+    : what_(std::move(what)), out_(out), crew_(1, [this](std::size_t) { tell(); }) {}
+
+Waiting::~Waiting() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  end_.notify_all();
+}
+
+void Waiting::tell() {
+  LateLine line(out_);
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, kBlink, [this] { return ended_; }))
+    if (line.is_due()) line.show(fmt::format("{}  {}", what_, base::human_duration(line.seconds_so_far())));
+}
 
 }  // namespace trireme::observe

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
+
+#include "trireme/base/crew.h"
 
 namespace trireme::observe {
 
@@ -49,9 +52,17 @@ class Waiting {
  public:
   /// @param what  "planning"
   explicit Waiting(std::string what, std::FILE* out = stderr);
+  ~Waiting();
 
  private:
-  std::jthread thread_;
+  void tell();
+
+  std::string what_;
+  std::FILE* out_;
+  std::mutex mutex_;
+  std::condition_variable end_;
+  bool ended_ = false;
+  base::Crew crew_;  // the last member: its thread uses the others
 };
 
 /// "perplexity  [##########..........]  52 %  eta 8s". Pure, for tests.

@@ -50,7 +50,7 @@ void ChatEncoder::require_stop() const {
   if (family_.stop == nullptr || tokenizer_.token_id(family_.stop)) return;
   throw UsageError(
       fmt::format("the tokenizer ({}) has no token {}, which ends a reply in the chat template {}; name another "
-                  "template with --data.chat_template (alpaca needs no token of its own) or another tokenizer",
+                  "template (alpaca needs no token of its own) or another tokenizer",
                   tokenizer_.name(), family_.stop, family_.name));
 }
 

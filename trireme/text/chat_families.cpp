@@ -44,6 +44,7 @@ constexpr ChatFamily kFamilies[] = {
      .stop = "<|im_end|>",
      .marks = "<|im_start|> <|im_end|>",
      .evidence = "<|im_start|>",
+     .contrary = "<|im_sep|>",  // Phi-4
      .no_thought = "<think>\n\n</think>\n\n"},
     {.name = "llama3",
      .examples = "Llama 3, 3.1, 3.2",
@@ -72,7 +73,8 @@ constexpr ChatFamily kFamilies[] = {
      .assistant = {"<|assistant|>\n", "<|end|>\n"},
      .stop = "<|end|>",
      .marks = "<|system|> <|user|> <|assistant|> <|end|>",
-     .evidence = "<|end|>"},
+     .evidence = "<|end|>",
+     .contrary = "<|tool|>"},  // Phi-4-mini
     {.name = "zephyr",
      .examples = "Zephyr, TinyLlama-Chat",
      .system = {"<|system|>\n", "</s>\n"},
@@ -100,7 +102,8 @@ constexpr ChatFamily kFamilies[] = {
      .words_begin = " ",
      .stop = "</s>",
      .marks = "<s> </s> [INST] [/INST]",
-     .evidence = "[INST]"},
+     .evidence = "[INST]",
+     .also = " [/INST]"},  // from version 3 on there is no space
     alpaca("alpaca", "models tuned with LitGPT or LLaMA-Factory on Alpaca's data", "\n\n### Response:\n",
            "### Response:\\n"),
     alpaca("stanford_alpaca", "Stanford Alpaca: as alpaca, without the last line break before the reply",
@@ -142,7 +145,11 @@ const ChatFamily& find_chat_family(const std::string& name) {
 std::optional<std::string> chat_family_of_template(std::string_view jinja) {
   if (jinja.empty()) return std::nullopt;
   for (const ChatFamily& family : kFamilies)
-    if (family.evidence != nullptr && jinja.find(family.evidence) != std::string_view::npos) return family.name;
+    if (family.evidence != nullptr && jinja.find(family.evidence) != std::string_view::npos) {
+      const bool has_also = family.also == nullptr || jinja.find(family.also) != std::string_view::npos;
+      const bool is_other = family.contrary != nullptr && jinja.find(family.contrary) != std::string_view::npos;
+      return has_also && !is_other ? std::optional<std::string>(family.name) : std::nullopt;
+    }
   return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/text/utf8.h"
 
 namespace trireme::text {
 namespace fs = std::filesystem;
@@ -14,12 +15,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using Token = ChatPiece::Token;
-
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
 
 /// Writes the pieces of one conversation.
 class Renderer {
@@ -103,7 +98,7 @@ class Renderer {
   std::vector<ChatPiece> take() { return std::move(pieces_); }
 
  private:
-  std::string words(const std::string& text) const { return family_.trims ? trimmed(text) : text; }
+  std::string words(const std::string& text) const { return family_.trims ? stripped(text) : text; }
 
   void markup(const std::string& text, bool learned = false) { add(text, true, learned); }
   void content(const std::string& text, bool learned) { add(text, false, learned); }

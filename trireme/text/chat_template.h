@@ -51,6 +51,8 @@ struct ChatFamily {
   const char* stop = nullptr;    ///< token that ends a reply; null: the token that ends the tokenizer's texts
   const char* marks = "";        ///< all tokens with a meaning in this template, separated by spaces
   const char* evidence = nullptr;  ///< text that a chat_template of this family contains; null: no model has one
+  const char* also = nullptr;      ///< and this text
+  const char* contrary = nullptr;  ///< and not this one: another family has the same words and other spaces
   const char* input_joint = "\n\n";  ///< between a user's instruction and input
   const char* again = "";  ///< before each of the user's turns but the first
   const char* usual_system = "";  ///< the system message if the conversation has none

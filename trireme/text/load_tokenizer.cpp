@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/units.h"
 #include "trireme/text/tokenizer_formats.h"
 #include "trireme/text/vocabulary.h"
 
@@ -132,11 +134,34 @@ TokenizerParts parse_vocab_files(const fs::path& folder) {
                                 folder.string());
 }
 
+/// The tokens that transformers keeps beside a tokenizer.model.
+std::vector<AddedToken> tokens_beside(const fs::path& folder) {
+  std::map<int32_t, AddedToken> tokens;
+  const auto add = [&](uint64_t id, const nlohmann::json& content, bool special) {
+    if (id > uint64_t{kLargestTokenId} || !content.is_string()) return;
+    const auto number = static_cast<int32_t>(id);
+    tokens[number] = {.id = number, .content = content.get<std::string>(), .special = special};
+  };
+  const nlohmann::json more = read_side_file(folder / "added_tokens.json");
+  for (const auto& [content, id] : more.items())
+    if (id.is_number_unsigned()) add(id.get<uint64_t>(), content, true);
+  const nlohmann::json config = read_side_file(folder / "tokenizer_config.json");
+  if (const auto found = config.find("added_tokens_decoder"); found != config.end() && found->is_object())
+    for (const auto& [id, token] : found->items())
+      if (const auto number = base::parse_count(id); number && token.is_object())
+        add(static_cast<uint64_t>(*number), token.value("content", nlohmann::json()),
+            token.value("special", nlohmann::json()) == true);
+  std::vector<AddedToken> all;
+  for (auto& [id, token] : tokens) all.push_back(std::move(token));
+  return all;
+}
+
 TokenizerParts parse(const fs::path& file) {
   const std::string text = base::read_side_file(file), path = file.string(), name = file.filename().string();
   if (name.ends_with(".tiktoken") || is_tiktoken_list(text)) return parse_tiktoken(text, path);
   if (name.starts_with("tekken") && name.ends_with(".json")) return parse_tekken(text, path);
-  if (name.find(".model") != std::string::npos) return parse_sentencepiece_model(text, path);
+  if (name.find(".model") != std::string::npos)
+    return parse_sentencepiece_model(text, path, tokens_beside(file.parent_path()));
   if (name == kVocabFiles[0] && has_vocab_files(file.parent_path())) return parse_vocab_files(file.parent_path());
   return parse_tokenizer_json(text, path);
 }

@@ -1,6 +1,7 @@
 // The files that tokenizers come in. Each reader returns a tokenizer's parts; `path` is for messages.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,10 @@ namespace trireme::text {
 TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& path);
 
 /// SentencePiece's tokenizer.model: BPE or Unigram, with its own normaliser and decoder. Ids are positions of pieces.
+/// `beside`: tokens that transformers keeps in other files; those with the id of a piece are known already.
 /// Errors    UsageError naming the file and what is wrong; word and character models are refused
-TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::string& path);
+TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::string& path,
+                                         std::span<const AddedToken> beside = {});
 
 /// tiktoken: lines of "base64 rank". The file has no pre-tokenizer and no special tokens. Its name decides them, if it
 /// begins with cl100k, o200k, qwen, llama3, gpt2, r50k or p50k; under any other name, such as Llama 3's

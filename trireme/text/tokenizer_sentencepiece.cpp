@@ -71,7 +71,8 @@ std::unique_ptr<TokenModel> read_unigram(const SentencePieceFile& file, std::opt
 
 }  // namespace
 
-TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::string& path) try {
+TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::string& path,
+                                         std::span<const AddedToken> beside) try {
   const SentencePieceFile file = parse_sentencepiece(bytes);
   if (file.treat_whitespace_as_suffix)
     throw UsageError("spaces behind words (treat_whitespace_as_suffix) are not known");
@@ -92,6 +93,12 @@ TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::stri
   std::vector<AddedToken> added;
   for (const int32_t id : control)
     added.push_back({.id = id, .content = file.pieces[static_cast<size_t>(id)].text, .special = true});
+  uint64_t known_beside = 0;
+  for (const AddedToken& token : beside) {
+    if (token.id < std::ssize(file.pieces)) continue;
+    added.push_back(token);
+    known_beside = base::mix_key(known_beside, base::hash_text(fmt::format("{} {}", token.id, token.content)));
+  }
   parts.added = AddedTokens(std::move(added), [](std::string_view text) { return std::string(text); });
   parts.decoder.add(DecodeSentencePiece{.unknown = unknown_text,
                                         .unknown_surface = file.unknown_surface,
@@ -105,6 +112,7 @@ TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::stri
   parts.hides_special = true;
   parts.name = file.model == SentencePieceFile::Model::bpe ? "SentencePiece BPE" : "SentencePiece Unigram";
   parts.fingerprint = base::hash_text(bytes);
+  if (known_beside != 0) parts.fingerprint = base::mix_key(parts.fingerprint, known_beside);
   // Ties and long texts have other ids than with the first encoding of these.
   if (file.model == SentencePieceFile::Model::unigram) parts.fingerprint = base::mix_key(parts.fingerprint, 2);
   return parts;

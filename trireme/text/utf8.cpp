@@ -1,4 +1,5 @@
 #include "trireme/text/utf8.h"
+#include "trireme/text/unicode_classes.h"
 
 #include <algorithm>
 
@@ -80,6 +81,20 @@ std::string Utf8Stream::finish() {
   if (waiting_.empty()) return {};
   waiting_.clear();
   return std::string(kReplacement);
+}
+
+std::string stripped(std::string_view text) {
+  const auto is_blank = [](char32_t c) { return is_space(c) || (c >= 0x1C && c <= 0x1F); };
+  size_t begin = 0, end = 0, at = 0;
+  bool any = false;
+  for_each_character(text, [&](char32_t c, std::string_view bytes) {
+    if (!is_blank(c)) {
+      if (!any) begin = at;
+      any = true, end = at + bytes.size();
+    }
+    at += bytes.size();
+  });
+  return std::string(text.substr(begin, end - begin));
 }
 
 }  // namespace trireme::text

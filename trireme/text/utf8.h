@@ -80,6 +80,9 @@ std::string_view well_formed_prefix(std::string_view text);
 /// True when every byte belongs to a well-formed character.
 bool is_utf8(std::string_view text);
 
+/// `text` without white space at both ends, as Python's strip() and Jinja's trim.
+std::string stripped(std::string_view text);
+
 /// `text` with U+FFFD for ill-formed pieces.
 std::string well_formed(std::string_view text);
 

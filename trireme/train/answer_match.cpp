@@ -4,35 +4,19 @@
 
 #include "trireme/base/error.h"
 #include "trireme/text/normalizer.h"
-#include "trireme/text/unicode_classes.h"
 #include "trireme/text/utf8.h"
 
 namespace trireme::train {
 namespace {
-
-/// As Python's strip().
-std::string stripped(std::string_view text) {
-  const auto is_blank = [](char32_t c) { return text::is_space(c) || (c >= 0x1C && c <= 0x1F); };
-  size_t begin = 0, end = 0, at = 0;
-  bool any = false;
-  text::for_each_character(text, [&](char32_t c, std::string_view bytes) {
-    if (!is_blank(c)) {
-      if (!any) begin = at;
-      any = true, end = at + bytes.size();
-    }
-    at += bytes.size();
-  });
-  return std::string(text.substr(begin, end - begin));
-}
 
 std::string search(const AnswerFilter::Step& step, const std::string& text) {
   const std::vector<std::vector<std::string>> matches = step.regex->all_groups(text);
   const int64_t count = std::ssize(matches), at = step.group_select < 0 ? count + step.group_select : step.group_select;
   if (at < 0 || at >= count) return step.fallback;
   const std::vector<std::string>& match = matches[static_cast<size_t>(at)];
-  if (match.size() <= 2) return stripped(match.back());  // the match or its one group
+  if (match.size() <= 2) return text::stripped(match.back());  // the match or its one group
   const auto group = std::ranges::find_if(match.begin() + 1, match.end(), [](const auto& g) { return !g.empty(); });
-  return stripped(group == match.end() ? step.fallback : *group);
+  return text::stripped(group == match.end() ? step.fallback : *group);
 }
 
 std::string without(const text::Regex& regex, const std::string& text) {
@@ -60,7 +44,8 @@ std::string compared(const ExactMatch& match, std::string text) {
 
 std::string filtered(const AnswerFilter& filter, std::string_view text) {
   std::string answer(text);
-  for (const AnswerFilter::Step& step : filter.steps) answer = step.regex ? search(step, answer) : stripped(answer);
+  for (const AnswerFilter::Step& step : filter.steps)
+    answer = step.regex ? search(step, answer) : text::stripped(answer);
   return answer;
 }
 

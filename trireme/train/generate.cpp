@@ -142,6 +142,7 @@ class Writer {
 void converse(const train::GenerateSettings& g, Inference& in, Writer& writer) {
   const text::ChatFamily& family = chat_family(g, in.folder);
   const text::ChatEncoder encoder(*in.tokenizer, family);
+  encoder.require_stop();
   if (*family.words_begin != '\0') writer.drop_first_space();
   add_stop(family, in);
   std::vector<int64_t> talk;

@@ -108,9 +108,9 @@ std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokeniz
     std::vector<text::ChatMessage> messages = prompt.messages;
     if (settings.system && messages.front().role != "system")
       messages.insert(messages.begin(), {.role = "system", .content = *settings.system});
-    ids = text::ChatEncoder(tokenizer, family)
-              .encode(text::render_chat(family, messages, {.for_reply = true, .thinks = prompt.thinks}))
-              .ids;
+    const text::ChatEncoder encoder(tokenizer, family);
+    encoder.require_stop();
+    ids = encoder.encode(text::render_chat(family, messages, {.for_reply = true, .thinks = prompt.thinks})).ids;
   }
   return {ids.begin(), ids.end()};
 } catch (const UsageError& e) {

@@ -44,7 +44,8 @@ ScoredText parse(const json& record, const text::Tokenizer& tokenizer, int64_t v
   ScoredText t{.tokens = encode_text(tokenizer, text_in(record, "prompt"), true)};
   t.first = std::ssize(t.tokens);
   if (t.first == 0) throw UsageError("\"prompt\" has no token; give a whole \"text\"");
-  std::ranges::copy(encode_text(tokenizer, text_in(record, "completion"), false), std::back_inserter(t.tokens));
+  const std::string completion = text_in(record, "completion");
+  std::ranges::copy(tokenizer.encode(completion, {.before = text::TextBefore::text}), std::back_inserter(t.tokens));
   return t;
 }
 
@@ -52,8 +53,7 @@ ScoredText parse(const json& record, const text::Tokenizer& tokenizer, int64_t v
 
 std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special) {
   std::vector<int64_t> ids;
-  for (const int32_t id : tokenizer.encode(text, {.parse_special = false, .add_special = add_special}))
-    ids.push_back(id);
+  for (const int32_t id : tokenizer.encode(text, {.add_special = add_special})) ids.push_back(id);
   return ids;
 }
 

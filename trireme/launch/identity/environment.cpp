@@ -52,7 +52,7 @@ bool read_bare_rank(const EnvironmentLookup& lookup, RankEnvironment& result) {
   refuse_contradiction(result.global_rank < result.world_size, names.rank, result.global_rank, "less than",
                        names.world_size, result.world_size);
   const char* address = lookup("MASTER_ADDR");
-  const bool one_host = result.world_size == 1 || (address != nullptr && is_loopback(address));
+  const bool one_host = result.world_size == 1 || (address != nullptr && is_spelled_loopback(address));
   result.local_rank = one_host ? result.global_rank : 0;
   result.local_world_size = one_host ? result.world_size : 1;
   result.local_is_unknown = !one_host;

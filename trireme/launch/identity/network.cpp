@@ -63,6 +63,12 @@ std::string full_host_name() {
   return found->ai_canonname == nullptr ? name : found->ai_canonname;
 }
 
+bool is_spelled_loopback(const std::string& host) {
+  in_addr number{};
+  return host == "localhost" || host == "::1" ||
+         (inet_pton(AF_INET, host.c_str(), &number) == 1 && (ntohl(number.s_addr) >> 24) == 127);
+}
+
 bool is_loopback(const std::string& host) {
   if (host == "::1") return true;
   const auto address = resolve(host);
@@ -100,6 +106,9 @@ std::string interface_towards(const std::string& host) {
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
       getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0)
     return "";
+  // This machine's own name may stand for a loopback address, which the others cannot call.
+  const bool is_own = (ntohl(own.sin_addr.s_addr) >> 24) == 127 && !is_spelled_loopback(host);
+  if (is_own && inet_pton(AF_INET, own_address().c_str(), &own.sin_addr) != 1) return "";
   std::string name;
   for_each_interface([&](const ifaddrs& i, in_addr of) {
     if (of.s_addr != own.sin_addr.s_addr) return false;

@@ -104,7 +104,8 @@ std::optional<std::string> Rendezvous::await(const std::string& key, const std::
 }
 
 bool Rendezvous::join() {
-  const auto round = await("round", "");
+  // The decider has set it itself, and tells the others of a stop in gather().
+  const auto round = server_ ? client_->get("round", kJoinPatience) : await("round", "");
   if (!round) return false;
   round_ = std::stoi(*round);
   slot_ = static_cast<int>(client_->add(key("joined"), 1)) - 1;
