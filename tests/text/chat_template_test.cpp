@@ -110,6 +110,17 @@ TEST(ChatTemplate, StylesOfDataSetsSayTheSameOfEveryInstruction) {
   EXPECT_EQ(chat_family_of_template("{{ messages }}"), std::nullopt);  // they are in no model's template
 }
 
+TEST(ChatTemplate, TemplatesWithTheSameWordsAndOtherSpacesAreNotTakenForAFamily) {
+  EXPECT_EQ(chat_family_of_template("{{ '<|im_start|>' + role + '\n' + content + '<|im_end|>' }}"), "chatml");
+  EXPECT_EQ(chat_family_of_template("{{ '<|im_start|>' + role + '<|im_sep|>' + content + '<|im_end|>' }}"),
+            std::nullopt);  // Phi-4
+  EXPECT_EQ(chat_family_of_template("{{ '<|user|>\n' + content + '<|end|>\n' }}"), "phi3");
+  EXPECT_EQ(chat_family_of_template("{{ '<|' + role + '|>' + content + '<|tool|>' + tools + '<|end|>' }}"),
+            std::nullopt);  // Phi-4-mini
+  EXPECT_EQ(chat_family_of_template("{{ '[INST] ' + content + ' [/INST]' }}"), "mistral");
+  EXPECT_EQ(chat_family_of_template("{{ '[INST]' + content + '[/INST]' }}"), std::nullopt);
+}
+
 // Stanford's sentences, with an input and without.
 TEST(ChatTemplate, AlpacaSaysWhetherThereIsAnInput) {
   const ChatFamily& alpaca = find_chat_family("alpaca");

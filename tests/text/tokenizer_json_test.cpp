@@ -208,6 +208,21 @@ TEST(LoadTokenizerTest, AFolderGivesItsTokenizerAndTheTokensThatBeginAndEndText)
   EXPECT_EQ(load_tokenizer(folder / "model/tokenizer.json")->vocab_size(), 262);
 }
 
+TEST(LoadTokenizerTest, LlamasClassSaysWhatStandsAroundAText) {
+  data::TemporaryFolder folder;
+  folder.write("model/tokenizer.json", byte_level().dump());
+  const auto encoded = [&](const std::string& config) {
+    folder.write("model/tokenizer_config.json",
+                 R"({"bos_token": "<think>", "eos_token": "<|end|>", "tokenizer_class": )" + config + "}");
+    return load_tokenizer(folder / "model")->encode("he", {.add_special = true});
+  };
+  EXPECT_THAT(encoded(R"("LlamaTokenizerFast", "add_bos_token": true, "add_eos_token": true)"),
+              ElementsAre(261, 256, 260));
+  EXPECT_THAT(encoded(R"("LlamaTokenizer", "add_bos_token": false)"), ElementsAre(256));
+  EXPECT_THAT(encoded(R"("LlamaTokenizer")"), ElementsAre(260, 256));  // as the file says
+  EXPECT_THAT(encoded(R"("PreTrainedTokenizerFast", "add_bos_token": false)"), ElementsAre(260, 256));
+}
+
 TEST(LoadTokenizerTest, AFolderWithoutOneIsRefused) {
   data::TemporaryFolder folder;
   folder.write("model/config.json", "{}");

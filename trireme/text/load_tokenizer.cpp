@@ -43,10 +43,24 @@ std::optional<int32_t> id_given(const nlohmann::json& file, const std::string& k
   return id.get<int32_t>();
 }
 
+// For tokenizers of Llama's classes, transformers puts these tokens around a text whatever the tokenizer's file says.
+void add_as_told(const nlohmann::json& config, TokenizerParts& parts) {
+  const auto name = config.find("tokenizer_class");
+  if (name == config.end() || !name->is_string() || !name->get<std::string>().starts_with("LlamaTokenizer")) return;
+  const auto tell = [&](const char* key, std::optional<int32_t> id, std::vector<int32_t>& ids) {
+    const auto flag = config.find(key);
+    if (flag == config.end() || !flag->is_boolean() || !id) return;
+    ids = *flag == true ? std::vector<int32_t>{*id} : std::vector<int32_t>();
+  };
+  tell("add_bos_token", parts.bos, parts.before);
+  tell("add_eos_token", parts.eos, parts.after);
+}
+
 void read_side_files(const fs::path& folder, TokenizerParts& parts) {
   const nlohmann::json tokens = read_side_file(folder / "tokenizer_config.json");
   if (const auto id = id_of_token(tokens, "bos_token", parts)) parts.bos = id;
   if (const auto id = id_of_token(tokens, "eos_token", parts)) parts.eos = id;
+  add_as_told(tokens, parts);
   for (const char* name : {"generation_config.json", "config.json"}) {
     if (parts.bos && parts.eos) return;
     const nlohmann::json file = read_side_file(folder / name);
