@@ -26,10 +26,10 @@ bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
   });
 }
 
-// Of ranks that look alike, the first one tells.
+// Of ranks whose numbers are in these variables (torchrun's and our launcher's), the first one tells.
 void warn_once(const PassedOver& newer) {
   const char* rank = std::getenv("RANK");
-  if (rank != nullptr && std::string_view(rank) != "0") return;
+  if (rank != nullptr && std::getenv("WORLD_SIZE") != nullptr && std::string_view(rank) != "0") return;
   static std::mutex mutex;
   static std::set<fs::path> told;
   const std::lock_guard lock(mutex);

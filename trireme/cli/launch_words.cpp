@@ -75,8 +75,9 @@ std::vector<std::string> with_counts(Arguments arguments) {
   constexpr std::string_view kFlags[] = {"--standalone", "--no_python", "--no-python", "--oversubscribe"};
   bool is_value = false;
   for (size_t i = 0; i < words.size() && words[i] != "--" && (words[i].starts_with('-') || is_value); ++i) {
+    const bool is_flag = std::ranges::find(kFlags, words[i]) != std::end(kFlags);
     is_value = words[i].starts_with('-') && words[i].find('=') == std::string::npos &&
-               std::ranges::find(kFlags, words[i]) == std::end(kFlags);
+               (!is_flag || (i + 1 < words.size() && (words[i + 1] == "true" || words[i + 1] == "false")));
     for (const std::string_view name : {"--nproc_per_node", "--nproc-per-node"})
       for (const std::string_view value : {"cpu", "gpu"}) {
         const auto count = [&] { return value == "gpu" ? num_gpus_here() : "auto"; };

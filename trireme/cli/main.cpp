@@ -144,8 +144,10 @@ int report(const std::exception& e) {
   namespace base = trireme::base;
   // The standard library says "filesystem error: status: Permission denied [a/file]".
   if (const auto* place = dynamic_cast<const std::filesystem::filesystem_error*>(&e)) try {
-      const std::filesystem::path& last = place->path2().empty() ? place->path1() : place->path2();
-      base::throw_file_error("use", last.empty() ? "the current folder" : last, place->code().value());
+      std::error_code ignored;
+      const bool is_second = !place->path2().empty() && std::filesystem::exists(place->path1(), ignored);
+      const std::filesystem::path& wrong = is_second ? place->path2() : place->path1();
+      base::throw_file_error("use", wrong.empty() ? "the current folder" : wrong, place->code().value());
     } catch (const base::FileError& named) {
       return report(named);
     }

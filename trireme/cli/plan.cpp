@@ -14,6 +14,7 @@
 #include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/measure.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/explain.h"
 #include "trireme/cli/plan.h"
@@ -210,9 +211,11 @@ int run_plan(Arguments arguments) {
     return 0;
   }
   validate_places(std::vector<config::Section>{section(view)});
-  // A run that lies elsewhere is no reason not to plan.
-  if (parsed.settings.resume.from != train::Resume::From::folder) parsed.settings.resume = {};
   train::place_run(parsed);
+  // A run that is not here is no reason not to plan.
+  if (const train::Resume& resume = parsed.settings.resume;
+      resume.from != train::Resume::From::folder && !checkpoint::find_latest(parsed.settings.out_dir))
+    parsed.settings.resume = {};
   train::take_over_run(parsed);
   complete_task(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);

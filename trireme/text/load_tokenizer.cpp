@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/mix64.h"
 #include "trireme/base/units.h"
 #include "trireme/text/tokenizer_formats.h"
 #include "trireme/text/vocabulary.h"
@@ -43,14 +46,18 @@ std::optional<int32_t> id_given(const nlohmann::json& file, const std::string& k
   return id.get<int32_t>();
 }
 
-// For tokenizers of Llama's classes, transformers puts these tokens around a text whatever the tokenizer's file says.
+// For tokenizers of Llama's classes, transformers puts these tokens around a text where the keys are written, whatever
+// the tokenizer's file says.
 void add_as_told(const nlohmann::json& config, TokenizerParts& parts) {
   const auto name = config.find("tokenizer_class");
   if (name == config.end() || !name->is_string() || !name->get<std::string>().starts_with("LlamaTokenizer")) return;
   const auto tell = [&](const char* key, std::optional<int32_t> id, std::vector<int32_t>& ids) {
     const auto flag = config.find(key);
     if (flag == config.end() || !flag->is_boolean() || !id) return;
-    ids = *flag == true ? std::vector<int32_t>{*id} : std::vector<int32_t>();
+    const std::vector<int32_t> told = *flag == true ? std::vector<int32_t>{*id} : std::vector<int32_t>();
+    if (ids == told) return;
+    ids = told;
+    parts.fingerprint = base::mix_key(parts.fingerprint, base::hash_text(fmt::format("{} {}", key, told.size())));
   };
   tell("add_bos_token", parts.bos, parts.before);
   tell("add_eos_token", parts.eos, parts.after);
@@ -148,23 +155,49 @@ TokenizerParts parse_vocab_files(const fs::path& folder) {
                                 folder.string());
 }
 
-/// The tokens that transformers keeps beside a tokenizer.model.
-std::vector<AddedToken> tokens_beside(const fs::path& folder) {
-  std::map<int32_t, AddedToken> tokens;
-  const auto add = [&](uint64_t id, const nlohmann::json& content, bool special) {
-    if (id > uint64_t{kLargestTokenId} || !content.is_string()) return;
-    const auto number = static_cast<int32_t>(id);
-    tokens[number] = {.id = number, .content = content.get<std::string>(), .special = special};
+/// The texts of "eos_token", "additional_special_tokens" and the like.
+void add_special_names(const nlohmann::json& file, std::set<std::string>& names) {
+  const auto add = [&](const nlohmann::json& token) {
+    const nlohmann::json content = token.is_object() ? token.value("content", nlohmann::json()) : token;
+    if (content.is_string()) names.insert(content.get<std::string>());
   };
-  const nlohmann::json more = read_side_file(folder / "added_tokens.json");
+  for (const auto& [key, value] : file.items()) {
+    if (key.ends_with("_token")) add(value);
+    if (key == "additional_special_tokens" && value.is_array())
+      for (const nlohmann::json& token : value) add(token);
+  }
+}
+
+/// The tokens that transformers keeps beside a tokenizer.model. Those that the model has no row for are left out.
+std::vector<AddedToken> tokens_beside(const fs::path& folder) {
+  const nlohmann::json config = read_side_file(folder / "tokenizer_config.json"),
+                       more = read_side_file(folder / "added_tokens.json"),
+                       model = read_side_file(folder / "config.json");
+  std::set<std::string> special;
+  add_special_names(config, special);
+  add_special_names(read_side_file(folder / "special_tokens_map.json"), special);
+  const auto rows = model.find("vocab_size");
+  const uint64_t end = rows != model.end() && rows->is_number_unsigned() ? rows->get<uint64_t>() : kLargestTokenId;
+  std::map<int32_t, AddedToken> tokens;
+  const auto add = [&](uint64_t id, const nlohmann::json& content) -> AddedToken* {
+    if (id >= end || id > uint64_t{kLargestTokenId} || !content.is_string()) return nullptr;
+    const auto text = content.get<std::string>();
+    AddedToken& token = tokens[static_cast<int32_t>(id)];
+    token = {.id = static_cast<int32_t>(id), .content = text, .special = special.contains(text)};
+    return &token;
+  };
   for (const auto& [content, id] : more.items())
-    if (id.is_number_unsigned()) add(id.get<uint64_t>(), content, true);
-  const nlohmann::json config = read_side_file(folder / "tokenizer_config.json");
+    if (id.is_number_unsigned()) add(id.get<uint64_t>(), content);
   if (const auto found = config.find("added_tokens_decoder"); found != config.end() && found->is_object())
-    for (const auto& [id, token] : found->items())
-      if (const auto number = base::parse_count(id); number && token.is_object())
-        add(static_cast<uint64_t>(*number), token.value("content", nlohmann::json()),
-            token.value("special", nlohmann::json()) == true);
+    for (const auto& [id, said] : found->items()) {
+      const auto number = base::parse_count(id);
+      if (!number || !said.is_object()) continue;
+      AddedToken* token = add(static_cast<uint64_t>(*number), said.value("content", nlohmann::json()));
+      if (token == nullptr) continue;
+      const auto is = [&](const char* key) { return said.value(key, nlohmann::json()) == true; };
+      token->single_word = is("single_word"), token->lstrip = is("lstrip"), token->rstrip = is("rstrip");
+      token->normalized = is("normalized"), token->special = is("special");
+    }
   std::vector<AddedToken> all;
   for (auto& [id, token] : tokens) all.push_back(std::move(token));
   return all;

@@ -97,7 +97,10 @@ TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::stri
   for (const AddedToken& token : beside) {
     if (token.id < std::ssize(file.pieces)) continue;
     added.push_back(token);
-    known_beside = base::mix_key(known_beside, base::hash_text(fmt::format("{} {}", token.id, token.content)));
+    known_beside = base::mix_key(
+        known_beside,
+        base::hash_text(fmt::format("{} {} {:d}{:d}{:d}{:d}{:d}", token.id, token.content, token.single_word,
+                                    token.lstrip, token.rstrip, token.normalized, token.special)));
   }
   parts.added = AddedTokens(std::move(added), [](std::string_view text) { return std::string(text); });
   parts.decoder.add(DecodeSentencePiece{.unknown = unknown_text,

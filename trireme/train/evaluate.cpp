@@ -58,7 +58,7 @@ int64_t window_of(const train::EvaluateSettings& e, const model::ModelConfig& co
 
 nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   const std::string text = read_text(*e.text);
-  std::vector<int64_t> ids = encode_text(*in.tokenizer, text, /*add_special=*/false);
+  std::vector<int64_t> ids = encode_text(*in.tokenizer, text, /*add_special=*/false, /*parse_special=*/false);
   const int64_t window = window_of(e, in.config);
   int64_t bytes = static_cast<int64_t>(text.size());
   if (e.limit && *e.limit * window + 1 < static_cast<int64_t>(ids.size())) {

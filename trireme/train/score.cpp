@@ -51,9 +51,11 @@ ScoredText parse(const json& record, const text::Tokenizer& tokenizer, int64_t v
 
 }  // namespace
 
-std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special) {
+std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special,
+                                 bool parse_special) {
   std::vector<int64_t> ids;
-  for (const int32_t id : tokenizer.encode(text, {.add_special = add_special})) ids.push_back(id);
+  for (const int32_t id : tokenizer.encode(text, {.parse_special = parse_special, .add_special = add_special}))
+    ids.push_back(id);
   return ids;
 }
 

@@ -14,9 +14,10 @@
 
 namespace trireme::train {
 
-/// The tokens of a text, none of which is a special one that the text only names.
-/// `add_special`: begins with the token that begins the tokenizer's texts.
-std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special);
+/// The tokens of a text. `add_special`: begins with the token that begins the tokenizer's texts. `parse_special`:
+/// special tokens that the text names become their ids, as in prompts.
+std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special,
+                                 bool parse_special = true);
 
 /// Tokens to be scored: those from `first` on, each behind all before it.
 struct ScoredText {

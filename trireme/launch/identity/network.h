@@ -15,10 +15,10 @@ std::string host_name();
 /// This host's name, with its domain if it has one.
 std::string full_host_name();
 
-/// Whether `host`, a name or an address, is a loopback address on this machine.
 /// Whether `host` means this machine by its spelling alone: localhost, 127.x.y.z or ::1. A machine may know its own
 /// name as a loopback address (/etc/hosts), and the others as another one.
 bool is_spelled_loopback(const std::string& host);
+/// Whether `host`, a name or an address, is a loopback address on this machine.
 bool is_loopback(const std::string& host);
 
 /// The IPv4 address at which this machine must listen so that others reach it as `host`; empty if `host` is another

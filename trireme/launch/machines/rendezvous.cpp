@@ -104,8 +104,7 @@ std::optional<std::string> Rendezvous::await(const std::string& key, const std::
 }
 
 bool Rendezvous::join() {
-  // The decider has set it itself, and tells the others of a stop in gather().
-  const auto round = server_ ? client_->get("round", kJoinPatience) : await("round", "");
+  const auto round = await("round", "");
   if (!round) return false;
   round_ = std::stoi(*round);
   slot_ = static_cast<int>(client_->add(key("joined"), 1)) - 1;
