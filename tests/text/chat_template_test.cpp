@@ -168,7 +168,7 @@ TEST(ChatTemplate, IsFoundInTheModelsFolder) {
   const data::TemporaryFolder folder;
   EXPECT_EQ(chat_family_of(folder.path()), std::nullopt);
   base::write_file_atomic(folder.path() / "tokenizer_config.json",
-                          R"({"chat_template": "{{ bos_token }}{% for m in messages %}[INST] ..."})");
+                          R"({"chat_template": "{{ bos_token }}{% for m in messages %}[INST] ... [/INST]"})");
   EXPECT_EQ(chat_family_of(folder.path()), "mistral");
   base::write_file_atomic(
       folder.path() / "tokenizer_config.json",
