@@ -117,6 +117,9 @@ TEST(DeepSpeed, AutoLeavesTheRunsOwnSetting) {
   EXPECT_EQ(parsed.settings.optimizer.lr, 5e-4);
   EXPECT_EQ(parsed.settings.train.micro_batch_size, 2);
   EXPECT_THAT(accounts_of(parsed), HasSubstr("optimizer.params.lr: optimizer.lr is left\n"));
+  const train::TrainSettings whole = of(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"})").train;
+  EXPECT_EQ(whole.global_batch_size, 64);
+  EXPECT_EQ(whole.micro_batch_size, train::TrainSettings().micro_batch_size);
   EXPECT_THAT(refused(R"({"zero_optimization": {"stage": "auto"}})"),
               HasSubstr("DeepSpeed takes no auto for zero_optimization.stage"));
 }

@@ -139,6 +139,18 @@ TEST(Hydra, ARunLiesWhereHydraPutsIt) {
   EXPECT_EQ(read("--train.max_steps 3").settings.launch.log_link, std::nullopt);
 }
 
+TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\n";
+  const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more).settings; };
+  EXPECT_EQ(of("").lr_schedule.first_step, 0);
+  EXPECT_EQ(of("warmup_ratio: 0.03\n").train.lr_warmup_steps, 2);
+  EXPECT_EQ(of("warmup_ratio: 0.5\nwarmup_steps: 3\n").train.lr_warmup_steps, 3);
+  EXPECT_EQ(of("").train.save_interval, 500);
+  EXPECT_EQ(of("save_strategy: \"no\"\nsave_steps: 7\n").train.save_interval, 0);
+  EXPECT_THAT(refusal_of("grpo.yaml", start + "save_strategy: epoch\n"), HasSubstr("not by epoch"));
+  EXPECT_EQ(of("eval_strategy: steps\nlogging_steps: 20\n").eval.interval, 20);
+}
+
 TEST(Torchrun, ItsOptionsAreThoseOfLaunching) {
   const Settings s =
       read("--nnodes 2:4 --rdzv-endpoint a:1 --nproc-per-node 3 --rdzv_backend c10d --max-restarts=2").settings;

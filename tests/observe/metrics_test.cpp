@@ -131,9 +131,10 @@ TEST_F(MetricsTest, TheSinkKeepsIntervalsEvaluationsAndTheLastStep) {
     event.step = step;
     event.max_steps = 25;
     if (step == 13) event.val_loss = 2;
+    event.is_kept = step == 17;  // an evaluation by rewards, or the end of an epoch
     sink.step(event);
   }
-  EXPECT_EQ(steps(), (std::vector<int64_t>{10, 13, 20, 25}));
+  EXPECT_EQ(steps(), (std::vector<int64_t>{10, 13, 17, 20, 25}));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct StepEvent {
   std::optional<double> loss_scale;  ///< of the next step, if losses are scaled
   int64_t skipped = 0;  ///< steps of the run that were skipped because a gradient overflowed
   std::optional<double> val_loss;  ///< held-out loss, if this step ended with an evaluation
+  bool is_kept = false;  ///< it ended with an evaluation or an epoch: it has a row and a line, whatever the interval
   std::vector<Measured> measures = {};  ///< of models whose loss has parts, and of the evaluation
 };
 

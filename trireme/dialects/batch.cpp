@@ -47,6 +47,7 @@ void set_batch(Reading& r, std::string_view batch, std::string_view micro, std::
       if (g != nullptr) r.ignore(*g, fmt::format("it follows from the batches and {}", ranks_text));
       return;
     }
+    if (g == nullptr && !micro.empty() && r.has(micro)) return;  // "auto": the run's own counts
     if (global % (steps * ranks) != 0)
       return r.refuse(
           *b,
@@ -64,12 +65,12 @@ void set_batch(Reading& r, std::string_view batch, std::string_view micro, std::
   r.set("train.global_batch_size", std::to_string(size * steps * ranks), g != nullptr ? *g : *m);
 }
 
-void set_warmup_share(Reading& r, const config::Given& share, std::string_view lengths) {
+void set_warmup_share(Reading& r, const config::Given& share, std::string_view lengths, bool rounds_up) {
   const auto steps = r.known_count("train.max_steps");
   if (!steps)
     return r.refuse(share, "a warm-up as a share of the run needs the run's length", fmt::format("give {}", lengths));
   const double warmup = std::clamp(r.number(share.key).value_or(0), 0.0, 1.0) * static_cast<double>(*steps);
-  r.set("train.lr_warmup_steps", std::to_string(std::llround(warmup)), share);
+  r.set("train.lr_warmup_steps", std::to_string(std::llround(rounds_up ? std::ceil(warmup) : warmup)), share);
 }
 
 }  // namespace trireme::dialects

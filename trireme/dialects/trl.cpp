@@ -173,9 +173,23 @@ void trl_betas(Reading& r) {
 void trl_evaluations(Reading& r) {
   const Given *when = r.find("eval_strategy"), *steps = r.find("eval_steps");
   const bool on = when != nullptr && lower(when->text) == "steps";
-  if (when != nullptr) on ? r.tell(*when, "eval.interval") : r.ignore(*when, "an evaluation ends the run");
+  if (when != nullptr && !on) r.ignore(*when, "an evaluation ends the run");
+  if (on && steps != nullptr) r.tell(*when, "eval.interval");
+  if (on && steps == nullptr) r.set("eval.interval", r.text("logging_steps", "10"), *when);
   if (steps != nullptr)
     on ? r.set("eval.interval", steps->text, *steps) : r.ignore(*steps, "eval_strategy is not steps");
+}
+
+void trl_saves(Reading& r) {
+  const Given* entry = r.find("save_strategy");
+  const std::string when = lower(r.text("save_strategy", "steps"));
+  if (when == "steps") {
+    r.suggest("train.save_interval", "500");
+    return entry != nullptr ? r.tell(*entry, "train.save_interval") : void();
+  }
+  if (when == "no" || when == "false") return r.set("train.save_interval", "0", *entry);
+  r.refuse(*entry, fmt::format("checkpoints come after so many steps, not by {}", entry->text),
+           "say save_strategy: steps, and save_steps");
 }
 
 // What corrects for a sampler with probabilities of its own. TRL looks at it with vLLM only.
@@ -210,14 +224,18 @@ void finish_trl(Reading& r) {
   trl_betas(r);
   trl_evaluations(r);
   trl_sampler(r);
-  if (const Given* share = r.find("warmup_ratio")) set_warmup_share(r, *share, "max_steps, or warmup_steps");
+  if (const Given* share = r.find("warmup_ratio"))
+    r.count("warmup_steps").value_or(0) > 0
+        ? r.ignore(*share, "warmup_steps counts")
+        : set_warmup_share(r, *share, "max_steps, or warmup_steps", /*rounds_up=*/true);
   r.suggest("train.lr_warmup_steps", "0");
   r.suggest("train.lr_decay", "linear");
   r.suggest("train.min_lr", "0");
+  r.suggest("lr_schedule.first_step", "0");
   r.suggest("optimizer.lr", "1e-6");
   r.suggest("optimizer.weight_decay", "0");
   r.suggest("train.max_norm", "1.0");
-  r.suggest("train.save_interval", "500");
+  trl_saves(r);
   if (r.find("fp16") == nullptr && r.find("bf16") == nullptr) r.suggest("precision", "bf16-mixed");
   if (r.find("gradient_checkpointing") == nullptr) r.suggest("recompute", "full");
   r.suggest("grpo.num_generations", "8");
@@ -371,7 +389,7 @@ const Dialect& trl() {
               {.key = "output_dir", .takes = text, .setting = "out_dir"},
               {.key = "overwrite_output_dir", .takes = flag, .setting = "overwrite"},
               {.key = "save_steps", .takes = count, .setting = "train.save_interval"},
-              {.key = "save_strategy", .takes = text, .ignored = "train.save_interval says it"},
+              {.key = "save_strategy", .takes = text, .becomes = "train.save_interval: 0 if it is no"},
               {.key = "save_total_limit", .takes = count, .setting = "save.keep_last"},
               {.key = "eval_strategy", .takes = text, .becomes = "eval.interval, if it is steps"},
               {.key = "eval_steps", .takes = count, .becomes = "eval.interval, if eval_strategy is steps"},

@@ -146,7 +146,7 @@ MetricsSink::MetricsSink(int64_t resumed_step, int64_t log_interval, std::functi
 
 void MetricsSink::step(const base::StepEvent& event) {
   const bool last = event.max_steps > 0 && event.step >= event.max_steps;
-  if (!last && !event.val_loss && event.step % log_interval_ != 0) return;
+  if (!last && !event.val_loss && !event.is_kept && event.step % log_interval_ != 0) return;
   MetricsRow row = metrics_row(event);
   if (const auto usage = read_memory_usage()) row.shared_bytes = usage->shared_bytes;
   row.resumed = std::exchange(resumed_, std::nullopt);

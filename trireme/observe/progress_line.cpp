@@ -78,8 +78,8 @@ void ProgressLine::step(const base::StepEvent& event) {
   newest_ = event;
   newest_kept_ = false;
   const bool last = event.max_steps > 0 && event.step >= event.max_steps;
-  const bool keep =
-      event.val_loss || (!options_.terminal && (last || event.step % std::max<int64_t>(1, options_.log_interval) == 0));
+  const bool keep = event.val_loss || event.is_kept ||
+                    (!options_.terminal && (last || event.step % std::max<int64_t>(1, options_.log_interval) == 0));
   if (keep) {
     say(format_progress(event, options_.terminal ? width() : 0));
     newest_kept_ = true;

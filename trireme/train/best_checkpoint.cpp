@@ -1,5 +1,6 @@
 #include "trireme/train/best_checkpoint.h"
 
+#include <cmath>
 #include <map>
 
 #include "trireme/checkpoint/folders.h"
@@ -20,7 +21,7 @@ std::optional<double> merit_of(const observe::MetricsRow& row) {
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& out_dir) {
   std::map<int64_t, double> merits;  // of steps
   for (const observe::MetricsRow& row : observe::read_metrics(out_dir / "metrics.jsonl"))
-    if (const auto merit = merit_of(row)) merits[row.step] = *merit;
+    if (const auto merit = merit_of(row); merit && std::isfinite(*merit)) merits[row.step] = *merit;
   std::optional<std::filesystem::path> best;
   double most = 0;
   for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) {

@@ -17,6 +17,7 @@ std::string EpochLoss::note(base::StepEvent& event) {
   if (!std::isfinite(event.epoch) || std::floor(event.epoch) <= std::floor(before)) return "";
   const double mean = sum_ / double(steps_);
   event.measures.push_back({"epoch_loss", mean});
+  event.is_kept = true;
   const std::string line = fmt::format("epoch    {:.0f} ended with step {}: mean training loss {:.4f} over {}",
                                        std::floor(event.epoch), event.step, mean, base::plural(steps_, "step"));
   sum_ = 0, steps_ = 0;

@@ -149,6 +149,7 @@ class Loop {
     pace_->took(seconds, tokens_of_step(*s_, *task_, state_.step), event);
     const bool evaluates =
         has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0);
+    event.is_kept = evaluates;
     if (evaluates) event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
     add_measures(event, s_->model, result.measures, task_->held_out_measures());
     task_->add_measures(event, evaluates);
