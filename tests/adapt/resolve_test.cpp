@@ -57,6 +57,25 @@ TEST(Resolve, AllLinearIsEveryMatrixButTheHead) {
   EXPECT_EQ(names({.target_modules = expression("all-linear"), .exclude_modules = list({"mlp.up_proj"})}).size(), 18);
 }
 
+TEST(Resolve, EachNameOfSettingsFitsAModule) {
+  const auto refused = [](const AdapterConfig& config) -> std::string {
+    try {
+      require_names(config, kLlama);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused({.target_modules = list({"q_proj", "self_attn.v_proj", "lm_head", "mlp"})}), "accepted");
+  EXPECT_EQ(refused({.target_modules = list({"q_proj", "v_porj"})}),
+            "lora.target_modules: this model has no module 'v_porj'; the nearest is v_proj");
+  AdapterConfig ranks{.target_modules = list({"q_proj"})};
+  ranks.rank_pattern = {{R"(layers\.1\..*q_proj)", 4}};
+  EXPECT_EQ(refused(ranks), "accepted");
+  ranks.rank_pattern = {{"q_porj", 4}};
+  EXPECT_EQ(refused(ranks), "lora.rank_pattern: this model has no module 'q_porj'; the nearest is q_proj");
+}
+
 TEST(Resolve, DefaultsFollowTheArchitecture) {
   EXPECT_EQ(names({}).size(), 6);
   EXPECT_EQ(names({}, small_model(model::Architecture::gpt2)).front(), "transformer.h.0.attn.c_attn");

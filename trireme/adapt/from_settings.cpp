@@ -93,6 +93,7 @@ model::Adapters adapters_of(const LoraSettings& settings, const model::ModelConf
   const std::optional<AdapterConfig> config = adapter_config(settings, model);
   if (!config) return {};
   model::Adapters adapters = resolve(*config, model);
+  if (settings.target_modules || settings.rank_pattern || settings.alpha_pattern) require_names(*config, model);
   for (const Module& module : modules_of(model))
     if (settings.plus_ratio && module.kind == Module::Kind::embedding && adapters.modules.contains(module.name))
       throw UsageError(fmt::format(

@@ -228,6 +228,28 @@ ModuleNames targets_of(const AdapterConfig& config, const model::ModelConfig& mo
 
 }  // namespace
 
+void require_names(const AdapterConfig& config, const model::ModelConfig& model) {
+  const std::vector<Module> modules = modules_of(model);
+  std::set<std::string> names = containers_of(modules);
+  std::vector<std::string> ends;
+  for (const Module& m : modules) names.insert(m.name), ends.push_back(m.name.substr(m.name.rfind('.') + 1));
+  const auto require = [&](const char* key, const std::string& entry, const auto& fits) {
+    if (std::ranges::any_of(names, fits)) return;
+    const auto near = base::nearest(entry, ends);
+    throw UsageError(fmt::format("{}: this model has no module '{}'{}", key, base::shortened(entry),
+                                 near ? fmt::format("; the nearest is {}", *near) : ""));
+  };
+  for (const std::string& entry : config.target_modules.list)
+    require("lora.target_modules", entry,
+            [&](const std::string& name) { return name == entry || name.ends_with("." + entry); });
+  const auto require_pattern = [&](const char* key, const std::string& entry) {
+    const WholeName pattern(key, "(?:.*\\.)?(?:" + entry + ")");
+    require(key, entry, [&](const std::string& name) { return pattern.fits(name); });
+  };
+  for (const auto& [name, rank] : config.rank_pattern) require_pattern("lora.rank_pattern", name);
+  for (const auto& [name, alpha] : config.alpha_pattern) require_pattern("lora.alpha_pattern", name);
+}
+
 model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& model) {
   check_numbers(config);
   const std::vector<Module> modules = modules_of(model);

@@ -50,4 +50,9 @@ struct AdapterTensor {
 /// All tensors that the adapters of a model consist of, with the whole modules' own parameters.
 std::vector<AdapterTensor> adapter_tensors(const model::Adapters& adapters, const model::ModelConfig& model);
 
+/// Refuses names in target_modules, rank_pattern and alpha_pattern that fit no module at all: in settings they are
+/// mistyped. (In PEFT's files they are not: resolve() reads over them, as PEFT does.)
+/// Errors    UsageError with the nearest name
+void require_names(const AdapterConfig& config, const model::ModelConfig& model);
+
 }  // namespace trireme::adapt

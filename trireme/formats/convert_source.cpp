@@ -30,14 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Files beside the weights that are copied.
-constexpr const char* kSideFiles[] = {"generation_config.json",
-                                      "tokenizer.json",
-                                      "tokenizer_config.json",
-                                      "tokenizer.model",
-                                      "special_tokens_map.json",
-                                      "added_tokens.json",
-                                      "vocab.json",
-                                      "merges.txt",
+constexpr const char* kSideFiles[] = {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                                      "tokenizer.model",        "tekken.json",    "special_tokens_map.json",
+                                      "added_tokens.json",      "vocab.json",     "merges.txt",
                                       "chat_template.jinja"};
 
 std::string first_bytes(const fs::path& path, int64_t count) {
@@ -67,6 +62,9 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
   }
   for (const char* name : kSideFiles)
     if (fs::is_regular_file(folder / name)) input.files[name] = read(name);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".tiktoken" && entry.is_regular_file())
+      input.files[entry.path().filename().string()] = read(entry.path().filename().string());
 }
 
 ConvertInput open_safetensors(const adapt::ModelPlace& place) {

@@ -126,6 +126,7 @@ std::vector<float> write_scaling(const json& rope, const std::string& arch, uint
   if (type == "linear") return {};
   for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"})
     if (find(rope, key)) refuse_config(fmt::format("'{}' in its yarn scaling", key));
+  if (find(rope, "truncate") && rope.at("truncate") == false) refuse_config("'truncate': false in its yarn scaling");
   metadata.add(arch + ".rope.scaling.original_context_length",
                whole(rope, "original_max_position_embeddings", static_cast<double>(context)));
   if (find(rope, "beta_fast"))
