@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "trireme/base/processor.h"
 #include "trireme/base/text.h"
@@ -18,7 +19,7 @@ namespace {
 struct Size {
   const char* where;
   int64_t moved_bytes;  // by one call, about
-  std::string copy, update, read;  // limits
+  std::string copy = {}, update = {}, read = {};  // limits; empty: none
 
   const std::string& limit(Access access) const {
     return access == Access::kCopy ? copy : access == Access::kInPlace ? update : read;
@@ -73,17 +74,22 @@ int bench_ops(const Settings& settings, const std::string& command) {
   Limits limits(threads);
   // Two sizes, read plus written: eight times the last-level cache, and half of a core's own cache. At
   // most a gibibyte: no case has more rows than a rotary table has positions.
-  const int64_t most = settings.bench.quick ? int64_t{64} << 20 : int64_t{1} << 30;
-  const int64_t beyond = std::clamp<int64_t>(8 * base::last_level_cache_bytes(threads), int64_t{64} << 20, most),
+  const int64_t most = settings.bench.quick ? int64_t{64} << 20 : int64_t{1} << 30,
+                last_level = base::last_level_cache_bytes(threads);
+  const int64_t beyond = std::clamp<int64_t>(8 * last_level, int64_t{64} << 20, most),
                 inside = base::core_cache_bytes() / 2 * threads;
-  const Size sizes[] = {{"memory", beyond, limits.copy(), limits.update(), limits.read()},
+  // A quick run's values may lie in a large last-level cache, whose rate has no measure here.
+  const bool leaves_caches = beyond >= 2 * last_level;
+  const Size sizes[] = {leaves_caches ? Size{"memory", beyond, limits.copy(), limits.update(), limits.read()}
+                                      : Size{"memory or its cache", beyond},
                         {"cache", inside, limits.copy(inside), limits.update(inside), limits.read(inside)}};
   const std::string arithmetic = limits.arithmetic(dtype);
   const std::string suffix = fmt::format(", {}, {}", dtype_name(dtype), base::plural(threads, "thread"));
 
   Report report = new_report("ops", command);
   Progress progress("bench ops");
-  Beside beside(threads);
+  std::optional<Beside> beside;
+  if (leaves_caches) beside.emplace(threads);
   Pool pool(pool_bytes(w, beyond, batch));
   const std::span<const MemoryCase> memory = memory_cases();
   const std::vector<ArithmeticRecipe> products = arithmetic_cases();
@@ -105,9 +111,10 @@ int bench_ops(const Settings& settings, const std::string& command) {
       // At sizes inside a core's cache, no limit is measured between samples: other work cannot disturb that cache, and
       // such passes would evict the values.
       std::function<void()> passes;
-      if (size.moved_bytes == beyond) passes = [&] { beside.sample(c.access); };
+      const bool compares = beside && size.moved_bytes == beyond;
+      if (compares) passes = [&] { beside->sample(c.access); };
       set_times(row, time_calls(calls.call, budget, calls.prepare, passes), moved * 1e-9);
-      row.limit_beside = beside.take();
+      if (compares) row.limit_beside = beside->take();
       report.rows.push_back(row);
     }
   }
