@@ -14,6 +14,8 @@ TEST(Text, EditDistanceCountsASwapOfNeighboursAsOne) {
   EXPECT_EQ(edit_distance("abc", ""), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("strategy", "stratgey"), 1);
+  EXPECT_EQ(edit_distance("strategy", "stratgey", 1), 1);
+  EXPECT_GT(edit_distance("kitten", "sitting", 2), 2);
   EXPECT_EQ(edit_distance("ca", "abc"), 3);  // optimal string alignment, not full Damerau
 }
 

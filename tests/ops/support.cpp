@@ -19,6 +19,10 @@ at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, int64_t seed) {
   return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble)).to(dtype);
 }
 
+at::Tensor repeated(const at::Tensor& some, int64_t rows) {
+  return some.repeat({rows / some.size(0) + 1, 1}).narrow(0, 0, rows);
+}
+
 at::Tensor unwritten(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::full(shape, std::numeric_limits<double>::quiet_NaN(), at::TensorOptions().dtype(dtype));
 }

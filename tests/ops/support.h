@@ -14,6 +14,9 @@ namespace trireme::ops::test {
 /// Normal values from a seed, rounded to `dtype`.
 at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, int64_t seed);
 
+/// These rows again and again: random numbers for a tensor beyond the caches would take longer than its test.
+at::Tensor repeated(const at::Tensor& some, int64_t rows);
+
 /// An uninitialised tensor filled with NaN, so that an element that is not written shows.
 at::Tensor unwritten(at::IntArrayRef shape, at::ScalarType dtype);
 

@@ -11,19 +11,23 @@
 
 namespace trireme::base {
 
-int edit_distance(std::string_view a, std::string_view b) {
+int edit_distance(std::string_view a, std::string_view b, int most) {
   const size_t columns = b.size() + 1;
-  std::vector<int> table((a.size() + 1) * columns);
-  auto at = [&](size_t i, size_t j) -> int& { return table[i * columns + j]; };
-  for (size_t i = 0; i <= a.size(); ++i) at(i, 0) = static_cast<int>(i);
-  for (size_t j = 0; j <= b.size(); ++j) at(0, j) = static_cast<int>(j);
+  std::vector<int> rows(3 * columns);  // of i, i - 1 and i - 2, in turn
+  const auto at = [&](size_t i, size_t j) -> int& { return rows[i % 3 * columns + j]; };
+  for (size_t j = 0; j < columns; ++j) at(0, j) = static_cast<int>(j);
+  int least = 0;
   for (size_t i = 1; i <= a.size(); ++i) {
+    const int least_before = least;
+    least = at(i, 0) = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
       int best = std::min(at(i - 1, j), at(i, j - 1)) + 1;
       best = std::min(best, at(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1));
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) best = std::min(best, at(i - 2, j - 2) + 1);
       at(i, j) = best;
+      least = std::min(least, best);
     }
+    if (least > most && least_before > most) return least;  // later rows are no less
   }
   return at(a.size(), b.size());
 }
@@ -34,7 +38,7 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   for (const std::string& candidate : candidates) {
     const int allowed = std::max(1, static_cast<int>(candidate.size()) / 3);
     if (std::abs(std::ssize(name) - std::ssize(candidate)) > allowed) continue;  // a name may be of any length
-    const int distance = edit_distance(name, candidate);
+    const int distance = edit_distance(name, candidate, allowed);
     if (distance > allowed || (best && distance >= best_distance)) continue;
     best = candidate;
     best_distance = distance;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,8 +13,9 @@
 namespace trireme::base {
 
 /// Fewest insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`; no letter is changed
-/// twice (optimal string alignment, the usual restriction of Damerau-Levenshtein).
-int edit_distance(std::string_view a, std::string_view b);
+/// twice (optimal string alignment, the usual restriction of Damerau-Levenshtein). If they are more than `most`: some
+/// number above it.
+int edit_distance(std::string_view a, std::string_view b, int most = std::numeric_limits<int>::max());
 
 /// The candidate closest to `name`, the first one if several are. Nothing if more than a third of its letters differ
 /// (one letter may always differ), so that a hint is never absurd.

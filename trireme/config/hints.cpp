@@ -37,7 +37,7 @@ std::optional<int> distance_if_near(std::string_view typed, std::string_view can
   // Measured on the last part: train.batch and train.epochs share half their letters and are not alike.
   const int forgiven = std::max(1, static_cast<int>(leaf_of(key).size()) / 3);
   if (std::abs(std::ssize(typed) - std::ssize(candidate)) > forgiven) return std::nullopt;
-  const int distance = base::edit_distance(typed, candidate);
+  const int distance = base::edit_distance(typed, candidate, forgiven);
   return distance <= forgiven ? std::optional(distance) : std::nullopt;
 }
 
