@@ -49,6 +49,10 @@ def fits(r):
     for size, expected in ((most, True), (most + 1, False)):
         found, _ = figures(r, *words, "--train.micro_batch_size", size, "--train.global_batch_size", size)
         ring.check((found["memory_bytes"] <= found["room_bytes"]) == expected, f"a micro-batch of {size} {'fits' if expected else 'does not fit'}")
+    found, text = figures(r, *SMALL, "--cluster", "2xA10", "--train.global_batch_size", "12", "--fit", "micro_batch")
+    ring.check("train.micro_batch_size that fits is 6\n" in text and "a step   12 sequences of 64 tokens, 6 at a time" in text, "--fit keeps the user's global batch", text)
+    _, text = figures(r, "llama-5m", "--cluster", "1xA10")
+    ring.check(", 4 at a time on each rank" in text, "a plan has pretrain's default of train.micro_batch_size", text)
     result = plan(r, "llama-5m", "--model.max_position_embeddings", 128, "--cluster", "1xA10", "--fit", "sequence")
     ring.check(result.code == 0 and "train.max_seq_length that fits is 128\n" in result.out, "of a model with few positions the longest sequence is found", str(result))
 

@@ -195,8 +195,7 @@ void round_batch(Settings& s, int64_t asked) {
 int run_plan(Arguments arguments) {
   if (const auto code = answer_help(arguments, kPlanUsage + known_hardware())) return *code;
   PlanView view;
-  ParsedSettings parsed = read_settings(
-      arguments, {.values = {{"train.micro_batch_size", "1"}}, .command = "plan", .own = {section(view)}});
+  ParsedSettings parsed = read_settings(arguments, {.command = "plan", .own = {section(view)}});
   if (parsed.help) {
     fmt::print("{}{}", kPlanUsage, known_hardware());
     return 0;
