@@ -78,38 +78,62 @@ int fullest_rank(const Settings& settings) {
       ->request.rank;
 }
 
-constexpr int64_t kUsualTries = 12;
+constexpr int64_t kUsualTries = 12, kMostAtOnce = 4096;
 
-// The largest value of a setting that fits, by doubling and halving steps of `unit`.
-template <class Set>
-int64_t largest(int64_t unit, int64_t most, const Set& set, const std::function<bool()>& fit) {
-  int64_t good = 0, bad = most / unit + 1;
-  for (int64_t n = 1; n < bad; n = std::min(2 * n, bad)) {
-    set(n * unit);
-    if (fit())
-      good = n;
-    else
-      bad = n;
-  }
+// Of `most` numbers, the first of which fits most easily, the last that fits; 0: none. By doubling and halving steps.
+int64_t last_that_fits(int64_t most, const std::function<bool(int64_t)>& fit) {
+  int64_t good = 0, bad = most + 1;
+  for (int64_t n = 1; n < bad; n = std::min(2 * n, bad)) (fit(n) ? good : bad) = n;
   while (bad - good > 1) {
     const int64_t middle = good + (bad - good) / 2;
-    set(middle * unit);
-    (fit() ? good : bad) = middle;
+    (fit(middle) ? good : bad) = middle;
   }
-  return good * unit;
+  return good;
 }
 
-void fit_setting(Settings& s, const std::string& what, const costs::Machines& machines, int64_t batch) {
+// A global batch that the user gave stays: only micro-batches that divide it come into question.
+std::vector<int64_t> micro_batches_of(Settings s) {
+  const int64_t batch = s.train.global_batch_size, world = world_size(s);
+  const int64_t most = std::max<int64_t>(1, batch / mesh_shape(s, world).data_parallel_ranks());
+  std::vector<int64_t> sizes;
+  std::optional<UsageError> refusal;
+  for (int64_t n = 1; n <= std::min(most, kMostAtOnce); ++n) {
+    if (batch % n != 0) continue;
+    s.train.micro_batch_size = n;
+    try {
+      validate(s, world);  // a pipeline may ask for rounds of micro-batches
+      sizes.push_back(n);
+    } catch (const UsageError& error) {
+      refusal = error;
+    }
+  }
+  if (sizes.empty()) throw UsageError(*refusal);
+  return sizes;
+}
+
+void fit_setting(Settings& s, const std::string& what, const costs::Machines& machines,
+                 std::optional<int64_t> batch_to_round) {
   if (costs::room(machines.hardware) <= 0)
     throw UsageError(
         fmt::format("error: --fit needs the memory of {}, and its file does not say it", machines.hardware.name));
+  const int64_t longest = model::config_of(s.model).longest_sequence();
+  const bool batches = what == "micro_batch";
+  const int64_t unit = batches ? 1 : std::min<int64_t>(256, longest);
+  const std::vector<int64_t> divisors = batches && !batch_to_round ? micro_batches_of(s) : std::vector<int64_t>();
+  const int64_t most = divisors.empty() ? (batches ? kMostAtOnce : longest) / unit : std::ssize(divisors);
+  const auto value = [&](int64_t n) { return divisors.empty() ? n * unit : divisors[static_cast<size_t>(n - 1)]; };
+  const auto set = [&](int64_t n) {
+    (batches ? s.train.micro_batch_size : s.train.max_seq_length.emplace()) = value(n);
+    if (batch_to_round) round_batch(s, *batch_to_round);
+  };
+  if (batches) set(1);
   // Of the stages of a pipeline on devices, one decides; all are looked at again in the end.
   const bool staged = !machines.hardware.shares_cores && mesh_shape(s, world_size(s)).pp > 1;
   const int rank = staged ? fullest_rank(s) : 0;
   bench::Progress progress("plan");
   int64_t tried = 0;
-  const auto fit = [&] {
-    round_batch(s, batch);
+  int64_t found = last_that_fits(most, [&](int64_t n) {
+    set(n);
     ++tried;
     progress.step(tried, std::max(tried, kUsualTries),
                   fmt::format("micro-batches of {} x {} tokens", s.train.micro_batch_size,
@@ -117,20 +141,11 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
     if (!staged) return fits(s, machines);
     const Explained e = plan_of(s, rank);
     return costs::needed({&e.plan}, machines) <= costs::room(machines.hardware);
-  };
-  const int64_t longest = model::config_of(s.model).longest_sequence();
-  const bool batches = what == "micro_batch";
-  const int64_t unit = batches ? 1 : std::min<int64_t>(256, longest);
-  const auto set = [&](int64_t n) { batches ? void(s.train.micro_batch_size = n) : void(s.train.max_seq_length = n); };
-  int64_t found = largest(unit, batches ? 4096 : longest, set, fit);
-  set(std::max(unit, found));
-  round_batch(s, batch);
-  for (; staged && found > unit && !fits(s, machines); found -= unit) {
-    set(found - unit);
-    round_batch(s, batch);
-  }
+  });
+  set(std::max<int64_t>(1, found));
+  for (; staged && found > 1 && !fits(s, machines); --found) set(found - 1);
   fmt::print("fit      the largest {} that fits is {}\n", batches ? "train.micro_batch_size" : "train.max_seq_length",
-             found > 0 ? base::human_count(found) : std::string("none"));
+             found > 0 ? base::human_count(value(found)) : std::string("none"));
 }
 
 std::string known_hardware() {
@@ -223,9 +238,10 @@ int run_plan(Arguments arguments) {
   if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
   costs::Machines machines{
       .hardware = cluster.hardware, .ranks = s.devices.value_or(1), .threads = train::threads_of_a_rank(s)};
-  const int64_t batch = s.train.global_batch_size;
-  if (!is_settled(parsed, "train.global_batch_size")) round_batch(s, batch);
-  if (view.fit) fit_setting(s, *view.fit, machines, batch);
+  std::optional<int64_t> batch_to_round;
+  if (!is_settled(parsed, "train.global_batch_size")) batch_to_round = s.train.global_batch_size;
+  if (batch_to_round) round_batch(s, *batch_to_round);
+  if (view.fit) fit_setting(s, *view.fit, machines, batch_to_round);
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const ExplainedStages explained = plans_of_stages(s, stages_that_count(machines));
   const costs::StagePlans stages = stages_of(explained.plans);
