@@ -68,6 +68,16 @@ def says_what_gpus_refuse(r):
     ring.check(found["causes_seconds"]["communication"] == 0 and "communication" not in text, "one device communicates nothing", text)
 
 
+def counts_what_is_computed(r):
+    """Micro-batches that do not divide among ranks: the arithmetic is that of the batch, and who idles is said."""
+    words = ["llama-5m", "--train.max_seq_length", "64", "--train.micro_batch_size", "2", "--train.global_batch_size", "8"]
+    (one, _), (three, text) = figures(r, *words, "--cluster", "1x1xA10"), figures(r, *words, "--cluster", "1x3xA10")
+    ring.check(abs(three["model_flops"] / one["model_flops"] - 1) < 1e-9, "three ranks compute as much as one", f"{one} {three}")
+    ring.check("warn     2 of 3 data-parallel ranks idle in the last of 2 micro-batches a step" in text, "a plan warns of idle ranks", text)
+    result = r.run([r.program, "explain", "mesh", *words, "--devices", "3"], env=ring.environment())
+    ring.check("; at most 2 micro-batches a step on each of 3 data-parallel ranks" in result.out, "explain mesh says at most", str(result))
+
+
 def every_stage(r):
     """The memory is that of the stage which needs the most, to the byte."""
     words = ["llama-32m", "--mesh.pp", "4", "--pipeline.schedule", "zb_h1", "--train.global_batch_size", "16", "--train.micro_batch_size", "1",
@@ -188,6 +198,7 @@ with ring.Ring(sys.argv[1]) as r:
     money_and_time(r)
     fits(r)
     says_what_gpus_refuse(r)
+    counts_what_is_computed(r)
     every_stage(r)
     refuses(r)
     judges_published_memory(r)

@@ -19,7 +19,9 @@ TEST(Validate, DefaultsWorkOnOneRankAndOnPowersOfTwo) {
 TEST(Validate, ARankMayHaveOneMicroBatchLess) {
   EXPECT_EQ(verdict(Settings{}, 3), "");
   EXPECT_EQ(accumulation(Settings{}, 3), 6);  // 16 micro-batches: 6, 5 and 5
+  EXPECT_EQ(describe_accumulation(Settings{}, 3), "at most 6 micro-batches");
   EXPECT_EQ(accumulation(Settings{}, 4), 4);
+  EXPECT_EQ(describe_accumulation(Settings{}, 4), "4 micro-batches");
   EXPECT_EQ(verdict(Settings{}, 20), "");
   EXPECT_EQ(accumulation(Settings{}, 20), 1);
 }

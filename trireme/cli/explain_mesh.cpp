@@ -19,10 +19,9 @@ namespace {
 // "pp 2 x replicate 1 x shard 2 x cp 1 x tp 2 = 8 ranks, full_shard, ..."
 std::string mesh_headline(const Settings& settings, const MeshShape& shape) {
   const int64_t ranks = shape.product();
-  return fmt::format("mesh pp {} x replicate {} x shard {} x cp {} x tp {} = {}, {}; {} {} a step on each of {}\n",
+  return fmt::format("mesh pp {} x replicate {} x shard {} x cp {} x tp {} = {}, {}; {} a step on each of {}\n",
                      shape.pp, shape.replicate, shape.shard, shape.cp, shape.tp, base::plural(ranks, "rank"),
-                     config::name_of(settings.strategy), accumulation(settings, ranks),
-                     accumulation(settings, ranks) == 1 ? "micro-batch" : "micro-batches",
+                     config::name_of(settings.strategy), describe_accumulation(settings, ranks),
                      base::plural(shape.data_parallel_ranks(), "data-parallel rank"));
 }
 

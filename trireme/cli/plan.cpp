@@ -265,6 +265,7 @@ int run_plan(Arguments arguments) {
              base::plural(first.request.shape.sequence, "token"), s.train.micro_batch_size);
   fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens));
   if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
+  for (const std::string& warning : warnings(s, world_size(s))) fmt::print("warn     {}\n", warning);
   say_what_gpus_refuse(first, s);
   if (view.explain) fmt::print("\n{}", costs::render_arithmetic(first, machines, budget, tokens));
   return 0;

@@ -32,6 +32,13 @@ double peak_of(const plan::StepPlan& plan, const Machines& machines) {
   return machines.hardware.peak_flops(precision.compute, precision.float8) * cores * plan.request.mesh.world_size();
 }
 
+// Of the micro-batches in the lists of all ranks, the part that a step has: some ranks have one less if they do not
+// divide evenly.
+double computed_part(const plan::StepPlan& plan, int64_t tokens_per_step) {
+  const plan::StepRequest& r = plan.request;
+  return double(tokens_per_step) / (double(r.shape.tokens()) * r.num_micro_batches * r.num_data_ranks());
+}
+
 double trained_parameters(const plan::StepPlan& plan, bool trained) {
   double sum = 0;
   for (size_t g = 0; g < plan.model->groups.size(); ++g)
@@ -133,9 +140,10 @@ std::string render_plan(const StagePlans& stages, const Prediction& p, const Mac
   out += fmt::format("speed    {} tokens/s, {} a rank\n", base::human_count(static_cast<int64_t>(rate)),
                      base::human_count(static_cast<int64_t>(rate / ranks)));
   if (peak > 0) {
-    out += fmt::format("peak     {:.1f} % by the model's own operations", 100 * p.model_flops / p.step / peak);
+    const double percent = 100 * computed_part(plan, tokens_per_step) / p.step / peak;
+    out += fmt::format("peak     {:.1f} % by the model's own operations", percent * p.model_flops);
     if (p.executed_flops > 1.001 * p.model_flops)
-      out += fmt::format(", {:.1f} % with those of recomputation", 100 * p.executed_flops / p.step / peak);
+      out += fmt::format(", {:.1f} % with those of recomputation", percent * p.executed_flops);
     out += fmt::format(" of {:.4g} TFLOP/s a rank\n", peak / ranks / 1e12);
   }
   if (budget.tokens) {
@@ -161,7 +169,7 @@ std::string plan_json(const StagePlans& stages, const Prediction& p, const Machi
   nlohmann::ordered_json memory, causes;
   for (const plan::MemoryRow& row : plan::memory_report(most).rows) memory[row.cause] = row.bytes;
   for (const base::ActivityName& c : base::kActivities) causes[c.key] = of(p, c.activity);
-  const double peak = peak_of(plan, machines);
+  const double peak = peak_of(plan, machines), part = computed_part(plan, tokens_per_step);
   const nlohmann::ordered_json all = {{"hardware", machines.hardware.name},
                                       {"ranks", plan.request.mesh.world_size()},
                                       {"parameters", plan.model->config.num_parameters()},
@@ -172,9 +180,9 @@ std::string plan_json(const StagePlans& stages, const Prediction& p, const Machi
                                       {"step_seconds", p.step},
                                       {"causes_seconds", causes},
                                       {"tokens_per_second", double(tokens_per_step) / p.step},
-                                      {"model_flops", p.model_flops},
-                                      {"executed_flops", p.executed_flops},
-                                      {"peak_fraction", peak > 0 ? p.model_flops / p.step / peak : 0}};
+                                      {"model_flops", part * p.model_flops},
+                                      {"executed_flops", part * p.executed_flops},
+                                      {"peak_fraction", peak > 0 ? part * p.model_flops / p.step / peak : 0}};
   return base::json_text(all, 2) + "\n";
 }
 

@@ -1,5 +1,7 @@
 #include "trireme/settings/derived.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "trireme/schedule/pipeline.h"
@@ -66,6 +68,13 @@ int64_t accumulation(const Settings& settings, int64_t world_size) {
   const int64_t micro_batches = settings.train.global_batch_size / settings.train.micro_batch_size;
   const int64_t ranks = mesh_shape(settings, world_size).data_parallel_ranks();
   return (micro_batches + ranks - 1) / ranks;
+}
+
+std::string describe_accumulation(const Settings& settings, int64_t world_size) {
+  const int64_t most = accumulation(settings, world_size), micro = settings.train.micro_batch_size;
+  const int64_t full = most * micro * mesh_shape(settings, world_size).data_parallel_ranks();
+  return fmt::format("{}{} {}", settings.train.global_batch_size < full ? "at most " : "", most,
+                     most == 1 ? "micro-batch" : "micro-batches");
 }
 
 }  // namespace trireme

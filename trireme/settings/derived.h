@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "trireme/base/processor.h"
 #include "trireme/settings/settings.h"
@@ -51,5 +52,8 @@ int64_t stages_per_rank(const Settings& settings, const MeshShape& mesh);
 /// Micro-batches of the busiest data-parallel rank in an optimizer step, for settings that validate() accepts. Of n
 /// such ranks, rank i mod n computes micro-batch i. If the division leaves a rest, the last ranks have one less.
 int64_t accumulation(const Settings& settings, int64_t world_size);
+
+/// The same in words: "2 micro-batches", or "at most 2 micro-batches" if the last ranks have one less.
+std::string describe_accumulation(const Settings& settings, int64_t world_size);
 
 }  // namespace trireme

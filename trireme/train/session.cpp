@@ -151,9 +151,8 @@ std::string describe_start(Session& s) {
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? s.settings.model.name : m.name,
       double(m.num_parameters()) / 1e6, base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained,
       describe_latent(m), base::plural(t.global_batch_size, "sequence"), base::plural(data_ranks, "data rank"),
-      request.num_micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", request.num_micro_batches),
-      base::plural(t.micro_batch_size, "sequence"), s.sequence(), mib(memory.total_bytes),
-      rows.empty() ? "" : fmt::format(" ({})", rows),
+      describe_accumulation(s.settings, ranks), base::plural(t.micro_batch_size, "sequence"), s.sequence(),
+      mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows),
       plan::describe_tiers(memory) +
           (s.settings.offload.fit ? fmt::format("; offload.fit moves {}", plan::describe(request.offload)) : "") +
           (offload.distance.empty() ? "" : "; " + offload.distance),
