@@ -41,6 +41,19 @@ def money_and_time(r):
     ring.check(all(word in text for word in ("16 N =", "18 N =", "s b h (34 + 5 a s / h)", "6 N D", "Chinchilla", "ring of 8", "ZeRO")), "the arithmetic is printed", text)
 
 
+def explains_adapters_and_rings(r):
+    """By hand: frozen weights need neither gradients nor states, and a ring has the link of its own ranks."""
+    _, text = figures(r, *SMALL, "--cluster", "2x4xA100-80", "--lora.r", "8", "--tokens", "1e9", "--explain")
+    ring.check(all(word in text for word in ("6 x trained + 4 x frozen = ", "; times D = ", "16 x trained over 8 ranks")) and "Chinchilla" not in text, "adapters count what is trained", text)
+    trained = float(re.search(r"adapters      ([\d.]+) K are trained", text).group(1)) * 1e3
+    sent = float(re.search(r"\(N - 1\) / N x ([\d.e-]+) GB", text).group(1)) * 1e9
+    ring.check(abs(sent / (2 * trained) - 1) < 0.01, "gradients of the trained parameters travel", text)
+    for more, rate in (([], "/ 100 GB/s"), (["--mesh.tp", "4"], "/ 25 GB/s"), (["--mesh.pp", "2"], "/ 300 GB/s")):
+        _, text = figures(r, *SMALL, "--cluster", "2x4xA100-80", *more, "--explain")
+        [line] = [row for row in text.splitlines() if row.startswith("  all-reduce")]
+        ring.check(rate in line, f"the ring with {more} is of its ranks' link", line)
+
+
 def fits(r):
     """What --fit finds fits, and one more does not."""
     words = ["llama-3.2-1b", "--cluster", "1xA10", "--train.max_seq_length", "2048", "--recompute", "full"]
@@ -196,6 +209,7 @@ def commands_of(r, name):
 
 with ring.Ring(sys.argv[1]) as r:
     money_and_time(r)
+    explains_adapters_and_rings(r)
     fits(r)
     says_what_gpus_refuse(r)
     counts_what_is_computed(r)

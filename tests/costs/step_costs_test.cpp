@@ -54,6 +54,13 @@ TEST(StepCosts, CollectivesAreRingsAndMachinesShareTheirConnections) {
   EXPECT_DOUBLE_EQ(collective_seconds(machines, comm::Operation::send, bytes, {0, 4}), bytes / 10e9);
 }
 
+TEST(StepCosts, ARingHasTheRateOfItsRanksLink) {
+  const Machines machines{.hardware = plain(), .ranks = 4};
+  EXPECT_DOUBLE_EQ(ring_rate(machines, {4, 5, 6, 7}), 100);  // of eight ranks, those of one machine
+  EXPECT_DOUBLE_EQ(ring_rate(machines, {1, 5}), 10);
+  EXPECT_DOUBLE_EQ(ring_rate(machines, first(8)), 40);
+}
+
 TEST(StepCosts, MeasuredShapesAreExactAndOthersLieBetween) {
   Hardware h = plain();
   h.measured_operations = {{"product_nt", at::kFloat, 1, 1, 256, 256, 256, 1e-3},

@@ -211,8 +211,8 @@ std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machin
     line("", fmt::format("18 N = {}  with masters, and gradients summed in fp32: what Trireme does", gb(18 * n)));
   }
   if (ranks > 1) {
-    line("ZeRO", fmt::format("16 N over {} ranks: stage 0 {}, 1 {}, 2 {}, 3 {} a rank", ranks,
-                             gb(plan::zero_bytes(0, trained, ranks)), gb(plan::zero_bytes(1, trained, ranks)),
+    line("ZeRO", fmt::format("16 {} over {} ranks: stage 0 {}, 1 {}, 2 {}, 3 {} a rank", frozen > 0 ? "x trained" : "N",
+                             ranks, gb(plan::zero_bytes(0, trained, ranks)), gb(plan::zero_bytes(1, trained, ranks)),
                              gb(plan::zero_bytes(2, trained, ranks)), gb(plan::zero_bytes(3, trained, ranks))));
     line("", fmt::format(
                  "they save {:.3g}, {:.3g} and {:.3g} times: optimizer state is divided, then gradients, then weights",
@@ -237,34 +237,45 @@ std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machin
     if (row.cause == schedule::name_of(schedule::Cause::saved)) saved = row.bytes;
   line("", fmt::format("this plan saves {}: this model's own tensors, not GPT's", gb(double(saved))));
 
-  const double per_token = 6 * n;
-  const double tokens = budget.tokens.value_or(plan::chinchilla_tokens(n));
-  line("operations", fmt::format("6 N = {:.4g} GFLOP a token; 6 N D = {:.4g} for D = {} tokens{}", per_token / kGiga,
-                                 per_token * tokens, base::human_quantity(tokens),
-                                 budget.tokens ? "" : ", 20 a parameter (Chinchilla)"));
-  const plan::Chinchilla best = plan::chinchilla_optimal(per_token * tokens);
-  line("Chinchilla", fmt::format("these operations train best {} parameters on {} tokens, to {:.3g} nats",
-                                 base::human_quantity(best.parameters), base::human_quantity(best.tokens), best.loss));
+  // Frozen weights pass gradients on to those before them, and need none of their own.
+  const double per_token = 6 * trained + 4 * frozen;
+  const char* const each = frozen > 0 ? "6 x trained + 4 x frozen" : "6 N";
+  const std::optional<double> tokens =
+      budget.tokens || frozen > 0 ? budget.tokens : std::optional(plan::chinchilla_tokens(n));
+  line("operations",
+       fmt::format("{} = {:.4g} GFLOP a token{}", each, per_token / kGiga,
+                   !tokens ? ""
+                           : fmt::format("; {} = {:.4g} for D = {} tokens{}", frozen > 0 ? "times D" : "6 N D",
+                                         per_token * *tokens, base::human_quantity(*tokens),
+                                         budget.tokens ? "" : ", 20 a parameter (Chinchilla)")));
+  if (frozen == 0) {
+    const plan::Chinchilla best = plan::chinchilla_optimal(per_token * *tokens);
+    line("Chinchilla",
+         fmt::format("these operations train best {} parameters on {} tokens, to {:.3g} nats",
+                     base::human_quantity(best.parameters), base::human_quantity(best.tokens), best.loss));
+  }
   const double peak = peak_of(plan, machines), world = r.mesh.world_size();
-  if (peak > 0) {
-    const double days = plan::training_days(per_token * tokens, world, peak / world, 0.4);
+  if (peak > 0 && tokens) {
+    const double days = plan::training_days(per_token * *tokens, world, peak / world, 0.4);
     line("time", fmt::format("at 40 % of the peak {}{}", base::human_duration(days * 86400),
                              budget.price > 0
                                  ? fmt::format(" and {}",
                                                money(plan::training_cost(days, world, budget.price), budget.currency))
                                  : ""));
   }
-  const int data_ranks = r.num_data_ranks();
-  if (data_ranks > 1 && machines.hardware.inside.rate > 0) {
-    const Link& link = world > double(machines.ranks) ? machines.hardware.between : machines.hardware.inside;
-    const double bytes = n / r.size(comm::Axis::tp) / plan.stages.ranks * 2;
+  const std::vector<int>&reduce = plan.groups.reduce, &gather = plan.groups.gather;
+  if (machines.hardware.inside.rate > 0 && reduce.size() > 1) {
+    const double bytes = trained / r.size(comm::Axis::tp) / plan.stages.ranks * 2, rate = ring_rate(machines, reduce);
     line("all-reduce",
          fmt::format("2 (N - 1) / N x {} / {:g} GB/s = {:.4g} ms, for gradients of 2 bytes in a ring of {}", gb(bytes),
-                     link.rate, 1e3 * plan::ring_all_reduce_seconds(data_ranks, bytes, 1e9 * link.rate), data_ranks));
+                     rate, 1e3 * plan::ring_all_reduce_seconds(double(reduce.size()), bytes, 1e9 * rate),
+                     reduce.size()));
+  }
+  if (machines.hardware.inside.rate > 0 && gather.size() > 1)
     line("gathers",
          fmt::format("hide behind arithmetic from {:.0f} tokens a rank and micro-batch on, at half the peak; here {}",
-                     plan::tokens_that_hide_gathers(2, 0.5 * peak / world, 1e9 * link.rate), r.shape.tokens()));
-  }
+                     plan::tokens_that_hide_gathers(2, 0.5 * peak / world, 1e9 * ring_rate(machines, gather)),
+                     r.shape.tokens()));
   if (plan.stages.ranks > 1)
     line("bubble",
          fmt::format("(p - 1) / (m + p - 1) = {:.1f} % of a 1F1B step for p = {} and m = {}; explain schedule "

@@ -96,25 +96,6 @@ double by_peaks(const Machines& machines, const ops::Operation& o) {
   return std::max(arithmetic, memory) + 1e-6 * h.launch;
 }
 
-/// Bytes that pass a link of a ring, and messages one after the other.
-struct RingTraffic {
-  double bytes, messages;
-};
-RingTraffic ring(comm::Operation operation, double bytes, double ranks) {
-  const double part = (ranks - 1) / ranks;
-  switch (operation) {
-    case comm::Operation::all_reduce:
-      return {2 * part * bytes, 2 * (ranks - 1)};
-    case comm::Operation::send:
-    case comm::Operation::receive:
-    case comm::Operation::broadcast:
-    case comm::Operation::reduce:
-      return {bytes, 1};
-    default:
-      return {part * bytes, ranks - 1};
-  }
-}
-
 // Refuses what the hardware's figures say nothing about.
 void check_machines(const plan::StepPlan& plan, const Machines& machines) {
   const Hardware& h = machines.hardware;
@@ -448,25 +429,6 @@ double operation_seconds(const Machines& machines, const ops::Operation& operati
   if (operation.m <= 0 || operation.n <= 0 || operation.k <= 0) return 0;
   const double measured = measured_operation(machines, operation);
   return measured >= 0 ? measured : by_peaks(machines, operation);
-}
-
-double collective_seconds(const Machines& machines, comm::Operation operation, double bytes,
-                          const std::vector<int>& ranks) {
-  const auto count = static_cast<double>(ranks.size());
-  if (count < 2) return 0;
-  const Hardware& h = machines.hardware;
-  std::set<int64_t> places;
-  for (int rank : ranks) places.insert(rank / machines.ranks);
-  const RingTraffic traffic = ring(operation, bytes, count);
-  if (places.size() == 1)
-    return traffic.bytes / (1e9 * h.inside.rate * h.inside.share) + 1e-6 * h.inside.latency * traffic.messages;
-  // Devices of one machine that are in the group send side by side.
-  const double beside = comm::is_message(operation) ? 1 : count / double(places.size());
-  const double between = h.between.rate * h.between.share * beside;
-  const double rate = beside > 1 ? std::min(h.inside.rate * h.inside.share, between) : between;
-  const double crossings = traffic.messages * double(places.size()) / count;
-  return traffic.bytes / (1e9 * rate) +
-         1e-6 * (h.between.latency * crossings + h.inside.latency * (traffic.messages - crossings));
 }
 
 Prediction predict(const model::Model& model, const plan::StepPlan& plan, const Machines& machines) {

@@ -39,6 +39,10 @@ double operation_seconds(const Machines& machines, const ops::Operation& operati
 double collective_seconds(const Machines& machines, comm::Operation operation, double bytes,
                           const std::vector<int>& ranks);
 
+/// GB/s at which such a ring passes bytes, without what large collectives reach of it (Link::share); `ranks` are not
+/// empty.
+double ring_rate(const Machines& machines, const std::vector<int>& ranks);
+
 /// Bytes that a rank on processors reads and writes in shared memory for a communication of `ranks` ranks: with
 /// gradients, the slots of its part and the sums that it writes.
 double moved_bytes(const plan::StepPlan& plan, const schedule::Action& action);
