@@ -88,6 +88,8 @@ TEST(Hardware, ClustersAreMachinesTimesDevices) {
   EXPECT_EQ(sizes("16xH100"), std::pair(int64_t{2}, int64_t{8}));
   EXPECT_EQ(sizes("4x2xA10"), std::pair(int64_t{4}, int64_t{2}));
   EXPECT_EQ(sizes("2xrtx-4090"), std::pair(int64_t{1}, int64_t{2}));
+  const std::string cores = file_of("name: x\npeak: {fp32: 1}\nmemory_rate: 1\ndevices: 2\nshares_cores: true\n");
+  EXPECT_EQ(sizes("4x" + cores), std::pair(int64_t{1}, int64_t{4}));  // ranks share a machine's cores
   EXPECT_THAT(refusal([] { parse_cluster("0x8xH100"); }), HasSubstr("a count of 0"));
   EXPECT_THAT(refusal([] { parse_cluster("12xH100"); }), HasSubstr("do not fill machines of 8"));
 }

@@ -285,8 +285,8 @@ Cluster parse_cluster(const std::string& text) {
   Cluster cluster{.hardware = read_hardware(rest)};
   if (counts.size() == 2) cluster.machines = counts[0], cluster.devices = counts[1];
   if (counts.size() == 1) {
-    // 16xH100 are two machines of eight.
-    cluster.devices = std::min(counts[0], cluster.hardware.devices);
+    // 16xH100 are two machines of eight. Ranks on processors share the cores of one machine, however many they are.
+    cluster.devices = cluster.hardware.shares_cores ? counts[0] : std::min(counts[0], cluster.hardware.devices);
     if (counts[0] % cluster.devices != 0)
       throw UsageError(
           fmt::format("error: cluster {}: {} devices do not fill machines of {}; say machines x devices x name", text,
