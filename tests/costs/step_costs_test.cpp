@@ -5,6 +5,7 @@
 
 #include "support.h"
 #include "trireme/base/error.h"
+#include "trireme/costs/report.h"
 #include "trireme/plan/arithmetic.h"
 
 namespace trireme::costs {
@@ -98,6 +99,19 @@ TEST(StepCosts, AStepIsTheSumOfItsCausesAndOfWaits) {
   const Prediction q = predicted(again, plain());
   EXPECT_EQ(q.model_flops, p.model_flops);
   EXPECT_GT(q.executed_flops, p.executed_flops);
+}
+
+TEST(StepCosts, WhatBindsAStepIsNamedByTheAxesThereAre) {
+  Prediction p;
+  p.causes[static_cast<size_t>(base::Activity::communication)] = 1;  // processors move it themselves
+  const auto bound = [&](const comm::MeshSizes& mesh) {
+    const plan::StepRequest r =
+        engine::request_of({.model = engine::small_llama(), .mesh = mesh, .strategy = plan::Strategy::full_shard}, 0);
+    const model::Model model = model::build_model(engine::small_llama(), r.precision, r.parallel());
+    return binding(p, plan::make_step_plan(model, r));
+  };
+  EXPECT_EQ(bound({.shard = 2}), "communication of weights and gradients");
+  EXPECT_EQ(bound({.shard = 1, .tp = 2}), "communication inside units (mesh.tp, mesh.cp)");
 }
 
 TEST(StepCosts, MuonsProductsTakeTime) {

@@ -126,7 +126,9 @@ std::string binding(const Prediction& p, const plan::StepPlan& plan) {
   if (most == offload && offload > 0) return "host memory or the disk (offload.*)";
   if (most == arithmetic) return "arithmetic";
   if (most == memory) return "the memory's rate";
-  if (most == inside) return "communication inside units (mesh.tp, mesh.cp)";
+  if (most == inside && plan.request.size(comm::Axis::tp) * plan.request.size(comm::Axis::cp) > 1)
+    return "communication inside units (mesh.tp, mesh.cp)";
+  if (most == inside && plan.stages.ranks > 1) return "communication";
   if (plan.stages.ranks == 1) return "communication of weights and gradients";
   return "waits: the pipeline's idle time, and communication";
 }
