@@ -91,6 +91,18 @@ def counts_what_is_computed(r):
     ring.check("; at most 2 micro-batches a step on each of 3 data-parallel ranks" in result.out, "explain mesh says at most", str(result))
 
 
+def takes_what_hardware_says(r):
+    """Cards without bfloat16 plan in 32 bits, and explain schedule takes a card as plan does."""
+    _, text = figures(r, *SMALL, "--cluster", "8xV100")
+    ring.check(", 32-true\n" in text and "note     V100 has no bfloat16, and 16-mixed is not built for GPUs yet: precision is 32-true" in text, "a card without bfloat16 is planned", text)
+    result = plan(r, *SMALL, "--cluster", "8xV100", "--precision", "16-mixed")
+    ring.check(result.code == 2 and "precision 16-mixed is not built for GPUs yet" in result.err, "a format that the user gives is refused", str(result))
+    found, _ = figures(r, *SMALL, "--cluster", "8xH100", "--mesh.pp", "2")
+    result = r.run([r.program, "explain", "schedule", *SMALL, "--devices", "8", "--mesh.pp", "2", "--hardware", "h100"], env=ring.environment())
+    step = float(re.search(r"^step +([\d.]+) ms, predicted for h100", result.out, re.M).group(1))
+    ring.check(abs(step / (1e3 * found["step_seconds"]) - 1) < 1e-3, "explain schedule predicts the step that plan does", f"{found} {result}")
+
+
 def every_stage(r):
     """The memory is that of the stage which needs the most, to the byte."""
     words = ["llama-32m", "--mesh.pp", "4", "--pipeline.schedule", "zb_h1", "--train.global_batch_size", "16", "--train.micro_batch_size", "1",
@@ -213,6 +225,7 @@ with ring.Ring(sys.argv[1]) as r:
     fits(r)
     says_what_gpus_refuse(r)
     counts_what_is_computed(r)
+    takes_what_hardware_says(r)
     every_stage(r)
     refuses(r)
     judges_published_memory(r)

@@ -169,7 +169,7 @@ int run_explain(Arguments arguments) {
   if (name == "memory" || name == "schedule") complete_task(parsed);
   if (name == "config") return explain_config(parsed);
   if (name == "mesh") fmt::print("{}", mesh_text(parsed.settings));
-  if (name == "schedule") explain_schedule(parsed.settings, view);
+  if (name == "schedule") explain_schedule(parsed, view);
   if (name == "memory") fmt::print("{}", memory_text(parsed.settings, static_cast<int>(view.rank)));
   if (name == "generate") explain_generate(parsed, static_cast<int>(view.rank));
   return 0;

@@ -10,7 +10,7 @@
 
 #include "trireme/plan/stage_plans.h"
 #include "trireme/plan/step_plan.h"
-#include "trireme/settings/settings.h"
+#include "trireme/settings/parse.h"
 
 namespace trireme::cli {
 
@@ -65,8 +65,9 @@ struct ScheduleView {
 config::Section section(ScheduleView& view, bool rank_alone);
 
 /// Writes what every rank does at which time of a step, to standard output or a file. The queue model
-/// (schedule/queue_model.h) predicts the times, from nominal rates or a hardware file.
+/// (schedule/queue_model.h) predicts the times, from nominal rates or a hardware file. Such hardware decides what
+/// `trireme plan` lets it decide.
 /// Errors    as plan_of()
-void explain_schedule(const Settings& settings, const ScheduleView& view);
+void explain_schedule(ParsedSettings& parsed, const ScheduleView& view);
 
 }  // namespace trireme::cli

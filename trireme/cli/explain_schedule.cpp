@@ -12,6 +12,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/explain.h"
+#include "trireme/cli/plan.h"
 #include "trireme/costs/step_costs.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/work_bar.h"
@@ -47,7 +48,8 @@ std::string title_of(const Settings& settings, const plan::StepPlan& plan) {
 }
 
 // The totals of the picture, one fact a line.
-std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeline, const ScheduleView& view) {
+std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeline, const ScheduleView& view,
+                    const std::string& remark) {
   const schedule::IdleReport idle = schedule::idle_report(timeline);
   const auto ms = [](double seconds) { return fmt::format("{:.4g} ms", 1e3 * seconds); };
   const std::string basis = view.hardware ? *view.hardware
@@ -76,6 +78,7 @@ std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeli
   if (static_cast<int>(timeline.rows.size()) < r.mesh.world_size())
     out += fmt::format("rows       one pipeline of {}: more than {} ranks are not drawn\n",
                        base::plural(r.mesh.world_size(), "rank"), kMostRows);
+  if (!remark.empty()) out += fmt::format("note       {}\n", remark);
   return out;
 }
 
@@ -96,7 +99,7 @@ costs::Prediction prediction(const Settings& settings, const Explained& explaine
   return p;
 }
 
-std::string schedule_text(const Settings& settings, const ScheduleView& view) {
+std::string schedule_text(const Settings& settings, const ScheduleView& view, const std::string& remark) {
   const observe::Waiting waiting("planning");
   const Explained explained = plan_of(settings, static_cast<int>(view.rank));
   const plan::StepPlan& plan = explained.plan;
@@ -107,7 +110,7 @@ std::string schedule_text(const Settings& settings, const ScheduleView& view) {
   if (view.format == ScheduleFormat::svg) return schedule::render_timeline_svg(timeline);
   if (view.format == ScheduleFormat::trace) return schedule::render_timeline_trace(timeline);
   return schedule::render_timeline_text(timeline, {.width = static_cast<int>(view.width), .unicode = view.unicode}) +
-         "\n" + summary(plan, timeline, view);
+         "\n" + summary(plan, timeline, view, remark);
 }
 
 }  // namespace
@@ -180,8 +183,9 @@ ExplainedStages plans_of_stages(const Settings& settings, plan::PlacedStages pla
   return {std::move(r.model), std::move(plans)};
 }
 
-void explain_schedule(const Settings& settings, const ScheduleView& view) {
-  const std::string text = schedule_text(settings, view);
+void explain_schedule(ParsedSettings& parsed, const ScheduleView& view) {
+  const std::string remark = view.hardware ? settle(parsed, costs::read_hardware(*view.hardware)) : "";
+  const std::string text = schedule_text(parsed.settings, view, remark);
   if (!view.output) {
     fmt::print("{}", text);
     return;

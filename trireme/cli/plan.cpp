@@ -191,15 +191,23 @@ costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans) {
   return stages;
 }
 
-void settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
+std::string settle(ParsedSettings& parsed, const costs::Hardware& hardware) {
+  Settings& s = parsed.settings;
+  if (hardware.shares_cores) return "";
+  if (!parsed.given("accelerator")) s.accelerator = engine::Accelerator::cuda;
+  if (is_settled(parsed, "precision")) return "";
+  const bool has_bf16 = hardware.peak.bf16 > 0;
+  s.precision.format = has_bf16 ? model::NumberFormat::bf16_mixed : model::NumberFormat::fp32_true;
+  return has_bf16 ? ""
+                  : fmt::format("{} has no bfloat16, and 16-mixed is not built for GPUs yet: precision is 32-true",
+                                hardware.name);
+}
+
+std::string settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
   Settings& s = parsed.settings;
   if (!parsed.given("devices")) s.devices = cluster.devices;
   if (!parsed.given("num_nodes")) s.num_nodes = cluster.machines;
-  if (cluster.hardware.shares_cores) return;
-  if (!parsed.given("accelerator")) s.accelerator = engine::Accelerator::cuda;
-  if (!is_settled(parsed, "precision"))
-    s.precision.format =
-        cluster.hardware.peak.bf16 > 0 ? model::NumberFormat::bf16_mixed : model::NumberFormat::fp16_mixed;
+  return settle(parsed, cluster.hardware);
 }
 
 void round_batch(Settings& s, int64_t asked) {
@@ -233,7 +241,7 @@ int run_plan(Arguments arguments) {
   train::take_over_run(parsed);
   complete_task(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);
-  settle(parsed, cluster);
+  const std::string remark = settle(parsed, cluster);
   Settings& s = parsed.settings;
   if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
   costs::Machines machines{
@@ -266,6 +274,7 @@ int run_plan(Arguments arguments) {
   fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens));
   if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
   for (const std::string& warning : warnings(s, world_size(s))) fmt::print("warn     {}\n", warning);
+  if (!remark.empty()) fmt::print("note     {}\n", remark);
   say_what_gpus_refuse(first, s);
   if (view.explain) fmt::print("\n{}", costs::render_arithmetic(first, machines, budget, tokens));
   return 0;

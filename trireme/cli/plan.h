@@ -18,9 +18,11 @@ plan::PlacedStages stages_that_count(const costs::Machines& machines);
 /// They point to `plans`.
 costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans);
 
-/// What a cluster says of a run's settings, where the user says nothing: how many ranks there are, and that they are
-/// GPUs.
-void settle(ParsedSettings& parsed, const costs::Cluster& cluster);
+/// What hardware says of a run's settings, where the user says nothing: that ranks are GPUs, and their number format.
+/// Returns a sentence about a format that is not what one expects; else nothing.
+std::string settle(ParsedSettings& parsed, const costs::Hardware& hardware);
+/// The same of a cluster, and how many ranks there are.
+std::string settle(ParsedSettings& parsed, const costs::Cluster& cluster);
 
 /// Sets the global batch to `asked` sequences, rounded to what the micro-batches of all data ranks divide.
 void round_batch(Settings& settings, int64_t asked);
