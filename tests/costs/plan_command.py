@@ -179,7 +179,12 @@ def calibrates_and_predicts(r):
     words = [*SMALL, "--data", "TextFiles", "--data.train_data_path", str(text), "--train.global_batch_size", "8", "--train.max_steps", "5", "--devices", "2"]
     result = r.run([r.program, "pretrain", *words, "--predict", "--out_dir", str(r.folder / "out")], env=env, timeout=200)
     ring.require(result.code == 0 and "\npredict  " in result.out and "matrix products" in result.out, "--predict predicts and compares", str(result))
+    ring.check(re.search(r"^memory   .*\n         outside the plan: .*\npredict  ", result.out, re.M), "the prediction stands behind what memory says", result.out)
+    dry = r.run([r.program, "pretrain", *words, "--predict", "--dry_run", "--out_dir", str(r.folder / "dry")], env=env)
+    ring.check(dry.code == 0 and re.search(r"^predict  [\d.]+ ms a step, ", dry.out, re.M), "--dry_run --predict predicts", str(dry))
     both = json.loads((r.folder / "out/prediction.json").read_text())
+    in_actions = sum(row["measured"] for row in both["actions"].values())
+    ring.check(0.8 < in_actions / both["measured_seconds"]["step"] < 1.1, "what actions took, with waiting for their end, makes up the step", str(both))
     ring.check(both["predicted_seconds"]["step"] > 0 and both["measured_seconds"]["step"] > 0 and both["planned_bytes"] > 0, "prediction.json has both", str(both))
     resumed, named = plan(r, "--resume", r.folder / "out", "--cluster", "1xA10"), plan(r, r.folder / "out", "--cluster", "1xA10")
     ring.check(resumed.code == 0 and "a step   8 sequences of 64 tokens, 4 at a time on each rank" in resumed.out and named.code == 0,

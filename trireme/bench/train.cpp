@@ -285,6 +285,7 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
 int bench_train(const Settings& settings, const launch::RankEnvironment& environment) {
   const auto s = train::make_session(settings, environment);
   say(*s, train::describe_start(*s));
+  if (s->foresight) say(*s, s->foresight->before());
   s->engine->initialize(static_cast<uint64_t>(settings.seed));
   s->phases.end("weights");
   FixedBatches batches(*s);

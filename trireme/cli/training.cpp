@@ -16,6 +16,7 @@
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/classify.h"
+#include "trireme/train/foresight.h"
 #include "trireme/train/grpo.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/preferences.h"
@@ -145,6 +146,11 @@ void show_plan(const Settings& settings) {
   const model::ModelConfig config = model::config_of(settings.model);
   const int64_t ranks = world_size(settings);
   train::check_accelerator(settings, config);
+  std::string predicted;
+  if (settings.predict) {
+    const Explained explained = plan_of(settings, /*rank=*/0);
+    predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
+  }
   fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n",
              config.name.empty() ? settings.model.name : config.name, double(config.num_parameters()) / 1e6, ranks,
              config::name_of(number_format(settings)));
@@ -158,9 +164,9 @@ void show_plan(const Settings& settings) {
                base::plural(settings.train.global_batch_size, "sequence"),
                base::plural(train::sequence_length(settings, config), "token"), settings.train.micro_batch_size);
   fmt::print(
-      "{}\n{}\nNothing was started or written, and neither weights nor data were read. Leave dry_run out to start this "
-      "run.\n",
-      mesh_text(settings), memory_text(settings, /*rank=*/0));
+      "{}\n{}{}\nNothing was started or written, and neither weights nor data were read. Leave dry_run out to start "
+      "this run.\n",
+      mesh_text(settings), memory_text(settings, /*rank=*/0), predicted);
 }
 
 // What settings alone can show.

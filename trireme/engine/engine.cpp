@@ -298,7 +298,9 @@ void Engine::wait_until(int index) {
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (pending_[i].completes_at <= index) {
       const base::Metered metered(pending_[i].activity);
+      const base::Stopwatch waiting;
       pending_[i].work->wait();
+      timeline_[static_cast<size_t>(pending_[i].action)].waited += waiting.seconds();
     } else {
       pending_[kept++] = pending_[i];
     }
@@ -372,7 +374,7 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   if (a.kind == ActionKind::evict && inputs_ && committed_ && !takes_step()) return;
   comm::WorkPtr work = schedule::is_transfer(a.kind) ? transfer(a, b) : communicate(a, b);
   if (a.completes_at >= 0)
-    pending_.push_back({std::move(work), a.completes_at, counts_as});
+    pending_.push_back({std::move(work), static_cast<int>(&a - s.actions.data()), a.completes_at, counts_as});
   else
     work->wait();
 }

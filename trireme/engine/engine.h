@@ -128,6 +128,7 @@ struct EngineOptions {
 struct ActionTime {
   int action;
   double begin, end;  ///< on a GPU: when the host issued it, unless base::set_meter_fence makes the host wait
+  double waited = 0;  ///< seconds after `end` in which this thread waited until it was complete
 };
 
 class Engine {
@@ -206,7 +207,7 @@ class Engine {
   };
   struct Pending {
     comm::WorkPtr work;
-    int completes_at;
+    int action, completes_at;
     base::Activity activity;
   };
   // bind.cpp

@@ -31,7 +31,7 @@ StepTime StepWatch::read() const {
   const double waited = time.causes[static_cast<size_t>(base::Activity::communication)];
   time.hidden = std::max(0.0, background_seconds(engine_.communicators()) - background_ - waited);
   for (const engine::ActionTime& t : engine_.timeline())
-    time.actions[engine_.plan().train().actions[static_cast<size_t>(t.action)].kind] += t.end - t.begin;
+    time.actions[engine_.plan().train().actions[static_cast<size_t>(t.action)].kind] += t.end - t.begin + t.waited;
   return time;
 }
 

@@ -12,6 +12,7 @@
 #include "trireme/base/text.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::train {
 namespace {
@@ -31,7 +32,24 @@ costs::Machines machines_of(const Session& s) {
           .threads = at::get_num_threads()};
 }
 
+std::string describe(const costs::Prediction& predicted, int64_t tokens_per_step) {
+  std::string parts;
+  for (const base::ActivityName& c : base::kActivities)
+    if (const double share = of(predicted.causes, c.activity) / predicted.step; share > 0.01)
+      parts += fmt::format("{}{} {:.0f} %", parts.empty() ? "" : ", ", c.name, 100 * share);
+  return fmt::format("predict  {:.4g} ms a step, {} tokens/s: {}", 1e3 * predicted.step,
+                     base::human_count(static_cast<int64_t>(double(tokens_per_step) / predicted.step)), parts);
+}
+
 }  // namespace
+
+std::string foresee(const Settings& settings, const model::Model& model, const plan::StepPlan& plan) {
+  const costs::Machines machines{.hardware = costs::read_hardware(hardware_of(settings)),
+                                 .ranks = settings.devices.value_or(1),
+                                 .threads = threads_of_a_rank(settings)};
+  return describe(costs::predict(model, plan, machines),
+                  settings.train.global_batch_size * plan.request.shape.sequence);
+}
 
 Foresight::Foresight(const Session& session)
     : s_(session), predicted_(costs::predict(session.model, session.engine->plan(), machines_of(session))) {}
@@ -40,14 +58,7 @@ void check_foresight(const Settings& settings) {
   if (settings.predict) costs::read_hardware(hardware_of(settings));
 }
 
-std::string Foresight::before() const {
-  std::string parts;
-  for (const base::ActivityName& c : base::kActivities)
-    if (const double share = of(predicted_.causes, c.activity) / predicted_.step; share > 0.01)
-      parts += fmt::format("{}{} {:.0f} %", parts.empty() ? "" : ", ", c.name, 100 * share);
-  return fmt::format("predict  {:.4g} ms a step, {} tokens/s: {}", 1e3 * predicted_.step,
-                     base::human_count(static_cast<int64_t>(double(s_.tokens_per_step()) / predicted_.step)), parts);
-}
+std::string Foresight::before() const { return describe(predicted_, s_.tokens_per_step()); }
 
 void Foresight::note(const observe::StepTime& step) {
   if (steps_.size() < kMostSteps) steps_.push_back(step);

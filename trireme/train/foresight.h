@@ -43,6 +43,10 @@ class Foresight {
   std::vector<observe::StepTime> steps_;
 };
 
+/// Foresight::before() of a run that is not started, by the plan of its first rank.
+/// Errors    as check_foresight
+std::string foresee(const Settings& settings, const model::Model& model, const plan::StepPlan& plan);
+
 /// Errors    UsageError: a run with settings.predict on a machine without a hardware file for its processors or its GPU
 void check_foresight(const Settings& settings);
 

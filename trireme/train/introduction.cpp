@@ -14,6 +14,7 @@
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/chosen_offload.h"
+#include "trireme/train/foresight.h"
 #include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
@@ -24,6 +25,7 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
   std::vector<std::string> lines = {describe_start(s),
                                     "         " + outside_the_plan(s.program, at::get_num_threads())};
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  if (s.foresight) lines.push_back(s.foresight->before());
   for (const std::string& remark : s.model.config.remarks()) lines.push_back("         " + remark);
   if (const model::DropoutRates& dropout = s.model.config.dropout; dropout.any())
     lines.push_back("dropout  " + dropout.describe() + "; evaluation drops nothing");

@@ -145,7 +145,7 @@ std::string describe_start(Session& s) {
       "model    {} {:.2f} M parameters, {}, width {}{}\n"
       "{}"
       "batch    {} = {} x {} x {} of {} tokens\n"
-      "memory   {:.0f} MiB a rank planned{}{}{}",
+      "memory   {:.0f} MiB a rank planned{}{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(number_format(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? s.settings.model.name : m.name,
@@ -155,8 +155,7 @@ std::string describe_start(Session& s) {
       mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows),
       plan::describe_tiers(memory) +
           (s.settings.offload.fit ? fmt::format("; offload.fit moves {}", plan::describe(request.offload)) : "") +
-          (offload.distance.empty() ? "" : "; " + offload.distance),
-      s.foresight ? "\n" + s.foresight->before() : "");
+          (offload.distance.empty() ? "" : "; " + offload.distance));
 }
 
 }  // namespace trireme::train
