@@ -93,7 +93,7 @@ TEST(StepCosts, AStepIsTheSumOfItsCausesAndOfWaits) {
   for (const double seconds : p.causes) sum += seconds;
   EXPECT_NEAR(sum, p.step, 1e-12);
   EXPECT_NEAR(p.causes[static_cast<size_t>(base::Activity::other)], 0, 1e-12);  // one rank waits for nobody
-  EXPECT_EQ(p.model_flops, p.executed_flops);
+  EXPECT_LT(p.model_flops, p.executed_flops);  // attention's backward computes scores again
   engine::Job again{
       .model = engine::small_llama(), .precision = engine::kMixed, .recompute = {.mode = schedule::Recompute::full}};
   const Prediction q = predicted(again, plain());

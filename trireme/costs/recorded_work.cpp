@@ -146,6 +146,13 @@ double Work::flops() const {
   return sum;
 }
 
+double Work::recomputed_flops() const {
+  double sum = 0;
+  for (const ops::Operation& o : operations)
+    if (o.name == std::string_view("attention_backward")) sum += o.flops / 5;  // one of its five products
+  return sum;
+}
+
 double Work::bytes() const {
   double sum = 0;
   for (const ops::Operation& o : operations) sum += o.bytes;

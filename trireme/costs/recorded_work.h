@@ -19,6 +19,8 @@ struct Work {
   std::vector<model::TrafficRow> traffic;
 
   double flops() const;
+  /// Of these, attention's scores, which its backward computes again instead of keeping them.
+  double recomputed_flops() const;
   double bytes() const;
 };
 

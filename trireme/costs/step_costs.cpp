@@ -178,12 +178,16 @@ double moved_by(const model::TrafficRow& row, double ranks) {
   return row.operation == comm::Operation::reduce_scatter ? (1 + 1 / ranks) * bytes : 2 * bytes;
 }
 
+struct Flops {
+  double all = 0, recomputed = 0;
+};
+
 class Coster {
  public:
   Coster(const plan::StepPlan& plan, const Machines& machines) : plan_(plan), machines_(machines), recorder_(plan) {}
 
-  /// What an action takes, and by cause of its `compute` part.
-  schedule::ActionCost cost(const schedule::Schedule& s, const Action& a, CauseSeconds& causes, double& flops) {
+  /// What an action takes, and by cause of its `compute` part; its operations are added to `flops`.
+  schedule::ActionCost cost(const schedule::Schedule& s, const Action& a, CauseSeconds& causes, Flops& flops) {
     if (schedule::is_computation(a.kind)) return {.compute = computation(s, a, causes, flops)};
     switch (a.kind) {
       case ActionKind::load_batch:
@@ -208,7 +212,7 @@ class Coster {
     return seconds;
   }
 
-  double computation(const schedule::Schedule& s, const Action& a, CauseSeconds& causes, double& flops) {
+  double computation(const schedule::Schedule& s, const Action& a, CauseSeconds& causes, Flops& flops) {
     const Work& work = recorder_.of(schedule::List::train, s, a);
     double seconds = 0;
     for (const ops::Operation& o : work.operations)
@@ -221,7 +225,8 @@ class Coster {
                                                            meeting(machines_, row.operation, ranks)
                                                      : collective_seconds(machines_, row.operation, bytes, ranks));
     }
-    flops += work.flops();
+    flops.all += work.flops();
+    flops.recomputed += a.kind == ActionKind::recompute ? work.flops() : work.recomputed_flops();
     return seconds;
   }
 
@@ -441,17 +446,12 @@ Prediction predict(const model::Model& model, const plan::StepPlan& plan, const 
   for (size_t i = 0; i < p.lists.size(); ++i) {
     const schedule::Schedule& list = p.lists[i];
     std::vector<schedule::ActionCost> costs;
-    double flops = 0, recomputed = 0;
-    for (const Action& a : list.actions) {
-      double of_action = 0;
-      costs.push_back(coster.cost(list, a, causes[i], of_action));
-      flops += of_action;
-      if (a.kind == ActionKind::recompute) recomputed += of_action;
-    }
+    Flops flops;
+    for (const Action& a : list.actions) costs.push_back(coster.cost(list, a, causes[i], flops));
     p.costs[&list] = std::move(costs);
     const double ranks = double(plan.request.mesh.world_size()) / double(p.lists.size());
-    p.executed_flops += ranks * flops;
-    p.model_flops += ranks * (flops - recomputed);
+    p.executed_flops += ranks * flops.all;
+    p.model_flops += ranks * (flops.all - flops.recomputed);
   }
   p.simulation = schedule::simulate(p.programs, p.costs);
   if (plan.request.offload.uses(schedule::Tier::disk)) {

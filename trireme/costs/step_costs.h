@@ -57,7 +57,8 @@ base::Activity activity_of(const ops::Operation& operation);
 struct Prediction {
   double step = 0;  ///< seconds
   CauseSeconds causes{};  ///< of the first rank's own time, by base::Activity; `other` is idle time
-  double model_flops = 0;  ///< of all ranks' lists of micro-batches, without recomputation
+  double model_flops =
+      0;  ///< of all ranks' lists of micro-batches, without recomputation; attention's scores count once
   double executed_flops = 0;  ///< with recomputation
   std::vector<schedule::Schedule> lists;  ///< of each pipeline rank
   std::vector<schedule::RankProgram> programs;  ///< they refer to `lists`
