@@ -42,5 +42,25 @@ TEST(EpochLoss, IsTheMeanOfTheStepsOfAPass) {
   EXPECT_EQ(step(5, 2.0, 0), 0.5);
 }
 
+// A run of whole batches ends before the pass does.
+TEST(EpochLoss, OfTheLastPassIsToldAtTheLastStep) {
+  const auto last_of = [](EpochLoss losses, int64_t first, int64_t last, int64_t max_steps, double each) {
+    std::string line;
+    for (int64_t step = first; step <= last; ++step) {
+      base::StepEvent event{.step = step, .max_steps = max_steps, .loss = double(step), .epoch = each * double(step)};
+      line = losses.note(event);
+    }
+    return line;
+  };
+  EXPECT_EQ(last_of(EpochLoss(1), 1, 3, 3, 0.3),
+            "epoch    1 ended with step 3: mean training loss 2.0000 over 3 steps");
+  EXPECT_EQ(last_of(EpochLoss(1), 1, 1, 1, 0.7), "epoch    1 ended with step 1: mean training loss 1.0000 over 1 step");
+  EXPECT_EQ(last_of(EpochLoss(2), 4, 6, 6, 0.3),
+            "epoch    2 ended with step 6: mean training loss 5.0000 over 3 steps");
+  EXPECT_EQ(last_of(EpochLoss(), 1, 3, 3, 0.3), "");     // train.max_steps ends it
+  EXPECT_EQ(last_of(EpochLoss(2), 1, 3, 3, 0.3), "");
+  EXPECT_EQ(last_of(EpochLoss(1), 1, 2, 3, 0.3), "");
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -59,9 +59,14 @@ def in_csv(r):
     with open(run / "logs/csv/version_0/metrics.csv", newline="") as file:
         columns = next(csv.reader(file))
     ring.check(columns[:len(LITGPT)] == LITGPT and columns[-2:] == ["val_loss", "val_ppl"], "its columns are LitGPT's, then the others", str(columns))
+    lines = ring.metrics(run)
+    ring.check(math.isclose(lines[2]["tokens_per_second"] * lines[2]["seconds"], lines[2]["tokens"] - lines[1]["tokens"], rel_tol=1e-2),
+               "the speed is counted anew from the second step on", f"{lines[1]} {lines[2]}")
     left = [row["remaining_time"] for row in rows]
     ring.check(left[-1] == 0 and all(a > b for a, b in zip(left[1:], left[2:])), "the time that is left becomes less, and is 0 at the end", str(left))
     ring.check({row["epoch"] for row in rows} == {0}, "passes over the data are counted from 0, as in LitGPT", str(rows))
+    short = r.train("short", train__loggers="csv", **SETTINGS | {"train__max_steps": 100000, "train__max_time": "3s", "train__save_interval": 100000, "eval__interval": 100000})
+    ring.check(all(row["remaining_time"] <= 3 for row in table(short)), "the time that is left ends with train.max_time", str(table(short)[:3]))
     two = r.train("two", train__loggers="csv", devices=2, train__micro_batch_size=2, train__max_seq_length=64, **SETTINGS)
     is_that_of_metrics(two, 6, 2, 2)
     again = r.run([r.program, "pretrain", "--resume", str(run / "step-00000003"), "--train.max_steps", "8"])

@@ -25,7 +25,7 @@ struct StepEvent {
   double lr = 0;  ///< learning rate of this step
   int64_t tokens = 0;  ///< tokens seen since the start of training
   double step_seconds = 0;  ///< wall time of the step
-  double tokens_per_second = 0;  ///< of the job, over the last log interval
+  double tokens_per_second = 0;  ///< of the job, a mean that fades over some ten steps
   std::optional<double> peak_fraction;  ///< share of the machine's peak arithmetic; empty when not known
   int64_t rss_bytes = 0;  ///< resident memory of the reporting rank
   double eta_seconds = 0;  ///< to the end of training; NaN when unknown

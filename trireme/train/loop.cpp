@@ -146,7 +146,7 @@ class Loop {
                           .lr = result.learning_rate,
                           .tokens = state_.tokens,
                           .epoch = task_->epoch()};
-    pace_->took(seconds, tokens_of_step(*s_, *task_, state_.step), event);
+    pace_->took(seconds, tokens_of_step(*s_, *task_, state_.step), stopping_.seconds_to_limit(), event);
     const bool evaluates =
         has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0);
     event.is_kept = evaluates;

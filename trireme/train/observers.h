@@ -37,7 +37,8 @@ class Observers {
       : on_error_(s.settings.save.on_error),
         recorder_(s.ranks.meeting.recorder),
         foresight_(s.foresight),
-        disturbances_(s) {
+        disturbances_(s),
+        epoch_loss_(s.settings.train.epochs) {
     if (s.settings.profile.measure) s.profile = profile_ = profile_of_run(s, pace.peak_flops(), evaluation_interval);
     const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;

@@ -63,14 +63,17 @@ Pace::Pace(Session& session)
   if (session.device.is_cuda() && session.is_first_rank()) gpu_ = ops::cuda_kernels().device_bus_id();
 }
 
-void Pace::took(double seconds, int64_t tokens, base::StepEvent& event) {
+void Pace::took(double seconds, int64_t tokens, double seconds_to_limit, base::StepEvent& event) {
   if (s_.loss_scale) event.loss_scale = s_.loss_scale->scale(), event.skipped = s_.loss_scale->skipped();
-  smoothed_seconds_ = smoothed_seconds_ == 0 ? seconds : 0.9 * smoothed_seconds_ + 0.1 * seconds;
+  // The first step warms up, so the means begin anew with the second.
+  const double old = ++steps_ <= 2 ? 0 : 0.9;
+  smoothed_seconds_ = old * smoothed_seconds_ + (1 - old) * seconds;
+  smoothed_tokens_ = old * smoothed_tokens_ + (1 - old) * double(tokens);
   event.step_seconds = seconds;
-  smoothed_tokens_ = smoothed_tokens_ == 0 ? double(tokens) : 0.9 * smoothed_tokens_ + 0.1 * double(tokens);
   event.tokens_per_second = smoothed_tokens_ / smoothed_seconds_;
   event.peak_fraction = observe::peak_fraction(event.tokens_per_second, flops_per_token_, peak_flops_);
-  event.eta_seconds = event.max_steps > 0 ? double(event.max_steps - event.step) * smoothed_seconds_ : std::nan("");
+  const double by_steps = event.max_steps > 0 ? double(event.max_steps - event.step) * smoothed_seconds_ : std::nan("");
+  event.eta_seconds = std::fmin(by_steps, seconds_to_limit);  // of a number and NaN, the number
   if (!s_.is_first_rank()) return;
   if (event.step % 16 == 1 || rss_bytes_ == 0)
     if (const auto usage = observe::read_memory_usage()) rss_bytes_ = usage->rss_bytes();

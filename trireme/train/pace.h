@@ -28,8 +28,8 @@ class Pace {
   explicit Pace(Session& session);
 
   /// Call it after a step: fills in times, rates, rank 0's memory, its GPU's measures and the loss scale. `event`
-  /// already has step and max_steps.
-  void took(double seconds, int64_t tokens, base::StepEvent& event);
+  /// already has step and max_steps. `seconds_to_limit`: until train.max_time; NaN without.
+  void took(double seconds, int64_t tokens, double seconds_to_limit, base::StepEvent& event);
 
   double peak_flops() const { return peak_flops_; }  ///< of all ranks
 
@@ -43,6 +43,7 @@ class Pace {
   const Session& s_;
   double peak_flops_, flops_per_token_;
   double smoothed_seconds_ = 0, smoothed_tokens_ = 0;
+  int64_t steps_ = 0;  ///< since the start
   int64_t rss_bytes_ = 0;
   std::string gpu_;  ///< the first rank's, as its driver names it; empty without one
 };

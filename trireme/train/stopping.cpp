@@ -122,6 +122,11 @@ bool Stopping::commit(bool gave_up, bool is_busy) {
 
 bool Stopping::is_requested() const { return launch::stop_requested() || (ear_ && ear_->heard); }
 
+double Stopping::seconds_to_limit() const {
+  const auto& limit = s_.settings.train.max_time;
+  return limit ? std::max(0.0, std::chrono::duration<double>(*limit - (Clock::now() - began_)).count()) : std::nan("");
+}
+
 double Stopping::seconds_left() const {
   using Seconds = std::chrono::duration<double>;
   const Seconds since = launch::stop_requested()

@@ -29,6 +29,8 @@ class Stopping {
 
   /// train.max_time counts from here.
   void start_clock() { began_ = std::chrono::steady_clock::now(); }
+  /// Until train.max_time, at least 0; NaN without.
+  double seconds_to_limit() const;
 
   /// Call it where a run can stop, with nothing half done. Returns whether all ranks stop. Every rank must call.
   /// Cost      an all_reduce of 32 bytes
