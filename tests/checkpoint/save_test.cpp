@@ -44,6 +44,18 @@ TEST(Save, AHeaderOfManyTensorsFillsBlocksOfItsOwn) {
   });
 }
 
+TEST(Save, TellsTheSizeOfItsFiles) {
+  const ScratchFolder out;
+  run_ranks(2, [&](comm::Communicator& world) {
+    const SamplePieces pieces(sample_tensors(1), 1, world.rank(), 2, 7);
+    const SaveResult saved = save_checkpoint(sample_request(out.path(), 1, pieces, 1), world);
+    if (world.rank() != 0) return;
+    int64_t bytes = 0;
+    for (const auto& file : fs::directory_iterator(saved.path)) bytes += static_cast<int64_t>(file.file_size());
+    EXPECT_EQ(saved.bytes, bytes);
+  });
+}
+
 TEST(Save, SmallFilesLimitGivesManyFilesAndTheSameTensors) {
   const ScratchFolder out;
   const fs::path path =

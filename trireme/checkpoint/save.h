@@ -73,7 +73,7 @@ struct SaveRequest {
 
 struct SaveResult {
   std::filesystem::path path;  ///< out_dir/step-00000800
-  int64_t bytes = 0;  ///< all files
+  int64_t bytes = 0;  ///< of all files; the manifest counts on rank 0 only, which writes it
   std::chrono::duration<double> seconds{};  ///< from begin to end
   std::chrono::duration<double> work_seconds{};  ///< of this rank's work; less than `seconds` in the background
   std::string ruined;  ///< why it is marked as ruined; empty: it is not; on every rank

@@ -130,7 +130,7 @@ void SaveJob::begin_planning() {
 
 void SaveJob::begin_preparing() {
   agree_on_plan(request_, plan_, world_);
-  result_ = {.path = request_.out_dir / folder_name(), .bytes = plan_.needed_bytes};
+  result_ = {.path = request_.out_dir / folder_name(), .bytes = plan_.file_bytes()};
   phase_ = Phase::preparing;
   begin("prepare", [this](const BytesDone&, std::stop_token) {
     if (world_.rank() == 0) prepare();
@@ -198,7 +198,9 @@ void SaveJob::publish(const std::vector<uint64_t>& hashes) {
     write_new_file(folder_ / name, text);
     manifest.files[name] = describe(text);
   }
-  write_new_file(folder_ / kManifestName, manifest_to_json(manifest));
+  const std::string text = manifest_to_json(manifest);
+  write_new_file(folder_ / kManifestName, text);
+  result_.bytes += std::ssize(text);
   temporary_->publish(result_.path);
   try {  // the save has succeeded already, so trouble here is a warning
     temporary_.reset();

@@ -53,9 +53,7 @@ void add_extra(SavePlan& plan, const std::string& name, const std::string& bytes
 
 int64_t bytes_on_disk(const SavePlan& plan) {
   constexpr int64_t kHashText = 21, kFileSystemBlock = 4096;
-  int64_t bytes = kHashText * plan.num_blocks();
-  for (const FilePlan& file : plan.files) bytes += file.bytes;
-  for (const auto& [name, text] : plan.texts) bytes += std::ssize(text);
+  const int64_t bytes = plan.file_bytes() + kHashText * plan.num_blocks();
   // Every file takes whole blocks of the file system, and so do the folder and the manifest.
   return bytes + kFileSystemBlock * static_cast<int64_t>(plan.files.size() + plan.texts.size() + 2);
 }
@@ -126,6 +124,13 @@ void check_exactly_once(const std::map<std::string, TensorPlace>& tensors, std::
 }
 
 }  // namespace
+
+int64_t SavePlan::file_bytes() const {
+  int64_t bytes = 0;
+  for (const FilePlan& file : files) bytes += file.bytes;
+  for (const auto& [name, text] : texts) bytes += std::ssize(text);
+  return bytes;
+}
 
 SavePlan plan_save(const SaveRequest& request) {
   if (request.step < 0) throw CheckpointError(fmt::format("cannot save step {}: steps begin at 0", request.step), "");

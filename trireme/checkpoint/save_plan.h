@@ -19,6 +19,7 @@ struct SavePlan {
   int64_t needed_bytes = 0;  ///< disk space, including the folder and the manifest
 
   int64_t num_blocks() const { return first_block.back(); }
+  int64_t file_bytes() const;  ///< of all files but the manifest
 };
 
 /// Errors    CheckpointError: a negative step, names that no file can have, text that is not JSON, a name given to two
