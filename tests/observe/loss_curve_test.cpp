@@ -6,6 +6,8 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <set>
+#include <string>
 #include <string_view>
 
 namespace trireme::observe {
@@ -193,6 +195,19 @@ TEST(LossAxis, HasRoundTicksInsideAndAtLeastThreeOfThem) {
       EXPECT_GT(axis.place(low), 0);
       EXPECT_LT(axis.place(low * ratio), 1);
     }
+  }
+}
+
+TEST(LossAxis, TellsTinyTicksApart) {
+  for (const double high : {3e-9, 4e-7, 2e-5}) {
+    LossCurve curve;
+    curve.training = {{1, high}, {100, -high / 2}};
+    const auto axis = detail::loss_axis(curve, 9);
+    std::set<std::string> labels;
+    for (const double tick : axis.ticks) labels.insert(axis.label(tick));
+    EXPECT_EQ(labels.size(), axis.ticks.size()) << high;
+    EXPECT_EQ(labels.count("-0"), 0u);
+    EXPECT_EQ(labels.count("0") + labels.count("0.000000") + labels.count("0.00000"), 1u) << high;
   }
 }
 

@@ -132,15 +132,22 @@ double Axis::place(double value) const {
 
 std::string Axis::label(double tick) const {
   if (std::abs(tick) >= 1000) return base::human_count(std::llround(tick));
+  // What is far smaller than the distance of two ticks is rounding: then a tick at 0 is no "-0".
+  double distance = std::abs(tick);
+  for (size_t i = 1; i < ticks.size(); ++i) {
+    const double apart = std::abs(ticks[i] - ticks[i - 1]);
+    distance = i == 1 ? apart : std::min(distance, apart);
+  }
+  const double rounding = 1e-6 * distance, shown = std::abs(tick) <= rounding ? 0.0 : tick;
   // The fewest decimals that show all ticks exactly.
   for (int decimals = 0; decimals < 6; ++decimals) {
     const bool exact = std::all_of(ticks.begin(), ticks.end(), [&](double t) {
-      const double scaled = t * std::pow(10.0, decimals);
-      return std::abs(scaled - std::round(scaled)) < 1e-6 * std::max(1.0, std::abs(scaled));
+      const double scale = std::pow(10.0, decimals);
+      return std::abs(t * scale - std::round(t * scale)) <= rounding * scale;
     });
-    if (exact) return fmt::format("{:.{}f}", tick, decimals);
+    if (exact) return fmt::format("{:.{}f}", shown, decimals);
   }
-  return fmt::format("{:.3g}", tick);
+  return fmt::format("{:.3g}", shown);
 }
 
 Axis loss_axis(const LossCurve& curve, int most_ticks) {
