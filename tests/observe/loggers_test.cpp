@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <filesystem>
 #include <string>
 
 #include "trireme/base/files.h"
@@ -30,6 +31,16 @@ uint16_t free_port() {
   EXPECT_EQ(bind(any.get(), reinterpret_cast<const sockaddr*>(&name), size), 0);
   EXPECT_EQ(getsockname(any.get(), reinterpret_cast<sockaddr*>(&name), &size), 0);
   return ntohs(name.sin_port);
+}
+
+TEST(CsvLogger, HasPerplexityOnlyOfTokens) {
+  for (const bool of_tokens : {true, false}) {
+    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "csv_logger_test" / "metrics.csv";
+    CsvLogger(path, 0, {.has_perplexity = of_tokens}).append({.step = 1, .loss = 1, .val_loss = 0.5});
+    const std::string columns = base::read_file(path);
+    EXPECT_NE(columns.find(",val_loss"), std::string::npos);
+    EXPECT_EQ(columns.find(",val_ppl") != std::string::npos, of_tokens);
+  }
 }
 
 TEST(PrometheusServer, AClientThatAsksByteByByteIsGivenUpSoon) {

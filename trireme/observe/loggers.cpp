@@ -52,7 +52,8 @@ std::vector<base::Measured> csv_numbers(const MetricsRow& row, const CsvLogger::
                                          {"tokens", double(tokens)},
                                          {"total_tokens", double(row.tokens)},
                                          {"learning_rate", row.lr}};
-  if (row.val_loss) numbers.insert(numbers.end(), {{"val_loss", *row.val_loss}, {"val_ppl", std::exp(*row.val_loss)}});
+  if (row.val_loss) numbers.push_back({"val_loss", *row.val_loss});
+  if (row.val_loss && run.has_perplexity) numbers.push_back({"val_ppl", std::exp(*row.val_loss)});
   for (base::Measured& number : numbers_of(row))
     if (number.name != "lr" && std::ranges::find(numbers, number.name, &base::Measured::name) == numbers.end())
       numbers.push_back(std::move(number));

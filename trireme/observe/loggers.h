@@ -28,6 +28,7 @@ class CsvLogger final : public Logger {
   struct Run {
     int64_t micro_batches = 1;  ///< of a step and rank
     int64_t data_ranks = 1;
+    bool has_perplexity = true;  ///< the loss is of a token or byte, so exp of it is the perplexity
   };
   /// As MetricsWriter: a resumed run keeps the rows up to and including `resumed_step`.
   /// Errors    FileError; UsageError for a file that this class did not write

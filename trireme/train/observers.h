@@ -63,7 +63,9 @@ class Observers {
     if (wants("csv"))
       loggers_.push_back(std::make_unique<observe::CsvLogger>(
           out_dir / kCsvFile, resumed_step,
-          observe::CsvLogger::Run{.micro_batches = step.num_micro_batches, .data_ranks = step.num_data_ranks()}));
+          observe::CsvLogger::Run{.micro_batches = step.num_micro_batches,
+                                  .data_ranks = step.num_data_ranks(),
+                                  .has_perplexity = s.settings.task == Learning::language}));
     if (t.logger_command)
       loggers_.push_back(std::make_unique<observe::CommandLogger>(
           *t.logger_command,
