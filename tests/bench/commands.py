@@ -166,6 +166,11 @@ def compares(r):
     ring.check(abs(parts / measured["median_seconds"] - 1) < 0.02, "where a step's time goes adds up to the step within 2 %",
                f"{parts} of {measured['median_seconds']}")
     result = bench(r, "compare", train, train)
+    ring.check(re.search(r"^before   \d{4}-.*, trireme \d", result.out, re.M), "and says when and where it was measured", str(result))
+    old = r.folder / "old.json"
+    old.write_text(json.dumps({key: value for key, value in measured.items() if key not in ("date", "machine", "processor", "cores", "libtorch", "trireme")}))
+    ring.check(bench(r, "compare", old, old).out.startswith("what "), "an older result, which does not say it, has no empty headings")
+    result = bench(r, "compare", train, train)
     ring.check(result.code == 0 and "0 faster, 0 slower" in result.out and "step" in result.out, "bench compare takes bench train's JSON",
                str(result))
     refuses(r, ["compare", gemm, train], "bench gemm", "bench train")

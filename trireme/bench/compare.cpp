@@ -37,7 +37,6 @@ std::string mark_of(const Change& c) {
 }
 
 std::string about(const Report& r) {
-  if (r.date.empty()) return "";
   return fmt::format("  {}, {}, {}, trireme {}", r.date, r.processor, base::plural(r.cores, "core"), r.trireme);
 }
 
@@ -71,7 +70,11 @@ std::string compare_text(const Report& before, const Report& after) {
     faster += change.kind == Change::Kind::faster ? 1 : 0;
     slower += change.kind == Change::Kind::slower ? 1 : 0;
   }
-  std::string text = fmt::format("before {}\nafter  {}\n\n", about(before), about(after));
+  std::string text;
+  // Results of older programs may not say where they are from.
+  for (const auto& [when, report] : {std::pair("before", &before), std::pair("after ", &after)})
+    if (!report->date.empty()) text += fmt::format("{} {}\n", when, about(*report));
+  if (!text.empty()) text += "\n";
   text += fmt::format("{:<{}}  {:<{}}  {:>8}  {:>8}  {:>6}  {:>7}\n", "what", name, "size", shape, "before", "after",
                       "ratio", "spread");
   for (const Change& change : c.changes) {

@@ -35,16 +35,22 @@ void visit_row(RowType& row, Visit visit) {
   visit("unit", row.unit);
 }
 
+// Where and when it was measured.
 template <class ReportType, class Visit>
-void visit_report(ReportType& report, Visit visit) {
-  visit("kind", report.kind);
-  visit("command", report.command);
+void visit_place(ReportType& report, Visit visit) {
   visit("date", report.date);
   visit("machine", report.machine);
   visit("processor", report.processor);
   visit("cores", report.cores);
   visit("libtorch", report.libtorch);
   visit("trireme", report.trireme);
+}
+
+template <class ReportType, class Visit>
+void visit_report(ReportType& report, Visit visit) {
+  visit("kind", report.kind);
+  visit("command", report.command);
+  visit_place(report, visit);
 }
 
 Json json_of(const Report& report, const Row& row) {
@@ -89,6 +95,9 @@ Report report_of(const Json& j) {
 // A row for the step, and one for each of its parts: these have medians only, and the spread of the step.
 Report report_of_train(const Json& j) {
   Report report;
+  visit_place(report, [&](const char* name, auto& value) {
+    if (j.contains(name)) read(j.at(name), value);
+  });
   report.kind = "train";
   const std::string shape = fmt::format("{}, {} ranks, {}, {}, {}", j.at("model").get<std::string>(),
                                         base::whole_number(j.at("ranks")), j.at("strategy").get<std::string>(),

@@ -18,6 +18,7 @@
 #include "trireme/base/text.h"
 #include "trireme/bench/disk.h"
 #include "trireme/bench/limits.h"
+#include "trireme/bench/report.h"
 #include "trireme/config/choices.h"
 #include "trireme/costs/operation_table.h"
 #include "trireme/costs/operation_timer.h"
@@ -244,7 +245,14 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
   nlohmann::ordered_json action_seconds, parts;
   for (const auto& [kind, times] : steps.actions) action_seconds[kind] = median(times);
   for (size_t i = 0; i < kRows.size(); ++i) parts[kRows[i].name] = f.parts[i];
-  nlohmann::ordered_json j = {{"model", s.model.config.name},
+  const Report here = new_report("train", "");
+  nlohmann::ordered_json j = {{"date", here.date},
+                              {"machine", here.machine},
+                              {"processor", here.processor},
+                              {"cores", here.cores},
+                              {"libtorch", here.libtorch},
+                              {"trireme", here.trireme},
+                              {"model", s.model.config.name},
                               {"ranks", s.environment.world_size},
                               {"threads", at::get_num_threads()},
                               {"strategy", config::name_of(s.settings.strategy)},
