@@ -128,5 +128,12 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     explained = r.run([r.program, "explain", "generate", str(run / "step-00000030"), "--generate.cache_tokens", "1000"])
     ring.check(explained.code == 0 and "cache of generation" in explained.out and "holds 1,024 tokens" in explained.out, "explain generate prints the cache",
                str(explained))
+    words = [r.program, "explain", "generate", str(run / "step-00000030")]
+    small = r.run([*words, "--generate.cache_tokens", "8", "--generate.max_new_tokens", "200"])
+    ring.check(small.code == 2 and "the cache holds 128 tokens, and a text needs 256" in small.err, "explain generate refuses a cache that holds no text", str(small))
+    ring.check("counted for texts of 400 tokens" in r.run(words).out, "explain generate says how long texts are taken to be")
+    (r.folder / "two.jsonl").write_text('"a"\n"b"\n')
+    two = r.run([*words, "--generate.prompts", str(r.folder / "two.jsonl"), "--generate.max_new_tokens", "100"])
+    ring.check("counted for 2 prompts of " in two.out and "2 texts at a time; the cache holds 256 tokens" in two.out, "explain generate counts the prompts of a file", str(two))
     refuses(r, run, "copies without a file", '"a"\n', "--output", "--devices", 2)
     ring.check(r.run([r.program, "generate", run, "--prompt", "a", "--samples", "3"]).code == 2, "refuses samples without a file of prompts")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,9 +22,11 @@
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/cache_room.h"
 #include "trireme/train/chosen_offload.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/introduction.h"
+#include "trireme/train/prompt_file.h"
 #include "trireme/train/resume_settings.h"
 #include "trireme/train/setup.h"
 
@@ -99,8 +102,45 @@ int explain_config(const ParsedSettings& parsed) {
   return 0;
 }
 
-/// Tokens of a text, if the settings do not say how many the cache holds.
+/// Tokens of a text, if neither prompts nor the settings say how many the cache holds.
 constexpr int64_t kUsualTokens = 2048;
+
+/// What generate keeps in its cache, and a line about what was assumed.
+struct Assumed {
+  train::CacheWish wish;
+  std::string line;
+};
+
+Assumed assumed_texts(const train::GenerateSettings& g, const std::string& model, const model::ModelConfig& config) {
+  Assumed a;
+  if (g.prompts) {
+    if (!std::filesystem::is_directory(model))
+      throw UsageError(
+          fmt::format("generate.prompts are counted with a model's tokenizer, and {} is a shape without one; name a "
+                      "model's folder, or leave generate.prompts out",
+                      model));
+    const auto tokenizer = train::checkpoint_tokenizer(model, config);
+    std::vector<std::vector<int64_t>> tokens;
+    for (const train::Prompt& prompt : train::read_prompts(*g.prompts)) {
+      tokens.push_back(train::encode(prompt, *tokenizer, g, model));
+      if (std::ssize(tokens.back()) > config.longest_generation())
+        throw UsageError(fmt::format("{}:{}: the prompt has {} tokens, and the model has {} positions; shorten it",
+                                     *g.prompts, prompt.line, tokens.back().size(), config.longest_generation()));
+    }
+    a.wish = train::wish_to_write(config, tokens, g.samples, g.max_new_tokens, g.batch_size);
+    a.line = fmt::format("counted for {} of {}", base::plural(std::ssize(tokens), "prompt"), *g.prompts);
+  } else {
+    const int64_t each = std::min(kUsualTokens, config.longest_generation());
+    a.wish = {.room = {.texts = g.batch_size, .tokens = 512, .cache_tokens = g.batch_size * each},
+              .needed_tokens = std::min(g.max_new_tokens, config.longest_generation())};
+    if (!g.cache_tokens)
+      a.line = fmt::format("counted for texts of {}; generate.prompts or generate.cache_tokens say what there is",
+                           base::plural(each, "token"));
+  }
+  a.wish.room.cache_tokens = g.cache_tokens.value_or(a.wish.room.cache_tokens);
+  if (g.cache_tokens) check_longest_text(a.wish);
+  return a;
+}
 
 void explain_generate(ParsedSettings& parsed, int rank) {
   Settings& settings = parsed.settings;
@@ -110,16 +150,15 @@ void explain_generate(ParsedSettings& parsed, int rank) {
     model::quantize(config, settings.model.quantize, settings.model.name);
   const int64_t ranks = world_size(settings);
   require_rank(settings, rank);
-  const int64_t usual = settings.generate.batch_size * std::min(kUsualTokens, config.longest_generation());
-  const generate::Room room{.texts = settings.generate.batch_size,
-                            .tokens = 512,
-                            .cache_tokens = settings.generate.cache_tokens.value_or(usual)};
+  const Assumed assumed = assumed_texts(settings.generate, settings.model.name, config);
+  const generate::Room& room = assumed.wish.room;
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const train::InferencePlan planned = train::plan_inference(settings, config, ranks, rank, room);
   waiting.reset();
   fmt::print("{}{} at a time; the cache holds {}\n", plan::render_memory(plan::memory_report(planned.plan)),
              base::plural(room.texts, "text"),
              base::plural((planned.plan.request.generation.pages - 1) * ops::kAttentionPage, "token"));
+  if (!assumed.line.empty()) fmt::print("{}\n", assumed.line);
 }
 
 }  // namespace

@@ -60,6 +60,17 @@ CacheWish wish_to_write(const model::ModelConfig& config, const std::vector<std:
           .needed_tokens = needs.front() * ops::kAttentionPage};
 }
 
+void check_longest_text(const CacheWish& wish) {
+  constexpr int64_t kPage = ops::kAttentionPage;
+  const auto whole_pages = [](int64_t tokens) { return (tokens + kPage - 1) / kPage * kPage; };
+  const int64_t holds = whole_pages(wish.room.cache_tokens), needs = whole_pages(wish.needed_tokens);
+  if (holds < needs)
+    throw UsageError(
+        fmt::format("the cache holds {} tokens, and a text needs {}; make generate.cache_tokens larger, or "
+                    "generate.max_new_tokens smaller",
+                    holds, needs));
+}
+
 generate::Room fitting_room(const Settings& settings, const launch::RankEnvironment& environment, const Inference& in,
                             const CacheWish& wish, int64_t available) {
   constexpr int64_t kPage = ops::kAttentionPage;

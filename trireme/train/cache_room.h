@@ -19,6 +19,9 @@ struct CacheWish {
 CacheWish wish_to_write(const model::ModelConfig& config, const std::vector<std::vector<int64_t>>& prompts,
                         int64_t samples, int64_t max_new_tokens, int64_t texts);
 
+/// What a Generator refuses later: a cache in which the longest text has no room. Errors    UsageError
+void check_longest_text(const CacheWish& wish);
+
 /// `wish.room`, with a smaller cache if the host's ranks do not have the memory. `available`: bytes on this host.
 ///
 /// Errors    UsageError: not one text fits, or a given cache does not
