@@ -61,6 +61,12 @@ void find_labels(Settings& s) {
     s.model.labels = of_folder;
     return;
   }
+  if (!s.data.mixture && !s.data.train_data_path) {
+    if (s.model.num_labels) return;  // enough for a plan; a run asks for its data later
+    throw UsageError(
+        "task classify: the labels are in the data, and no data are named; give model.num_labels for a plan, and "
+        "--data JSON --data.json_path FILE for a run");
+  }
   std::vector<std::string> labels = data::labels_of(data::labeled_texts_of(s.data));
   if (s.model.num_labels && std::ssize(labels) != wanted) {
     const std::vector<std::string> numbers = model::config_of(s.model).classifier.labels;  // need not all occur
