@@ -1,10 +1,12 @@
 #include "trireme/checkpoint/load.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -14,6 +16,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/layout.h"
 #include "trireme/checkpoint/verify.h"
 #include "trireme/checkpoint/window_reader.h"
@@ -22,6 +25,7 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(Load, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
@@ -215,6 +219,32 @@ TEST(Load, AFolderThatIsRenamedAndDeletedMeanwhileIsReadToItsEnd) {
         ASSERT_EQ(values[i], sample_value(tensor.name, static_cast<int64_t>(i), 4)) << tensor.name;
     }
   }
+}
+
+TEST(Load, WeightsOfAnotherProgramAreNamedWithTheWayToReadThem) {
+  const auto advice = [](const std::vector<std::string>& files, const std::string& below = "") {
+    const ScratchFolder scratch;
+    for (const std::string& file : files) {
+      fs::create_directories((scratch / file).parent_path());
+      std::ofstream(scratch / file) << "x";
+    }
+    std::string text = advice_on_foreign_weights(below.empty() ? scratch.path() : scratch / below);
+    const std::string path = scratch.path().string();
+    for (size_t at = text.find(path); at != std::string::npos; at = text.find(path)) text.replace(at, path.size(), "F");
+    return text;
+  };
+  EXPECT_EQ(advice({"config.json", "training_args.bin", "optimizer.pt", "rng_state_0.pth"}), "");
+  EXPECT_EQ(advice({"model.safetensors", "pytorch_model.bin"}), "");
+  for (const char* name : {".metadata", "lit_model.pth", "pytorch_model.bin", "pytorch_model.bin.index.json"})
+    EXPECT_THAT(advice({"config.json", name}),
+                AllOf(HasSubstr(fmt::format("its weights in {}, which", name)), HasSubstr("convert F OUT")));
+  for (const char* name : {"a.gguf", "consolidated.00.pth", "model.pt", "pytorch_model_fsdp.bin"})
+    EXPECT_THAT(advice({"config.json", name}), HasSubstr(fmt::format("convert F/{} OUT, and name OUT", name)));
+  EXPECT_THAT(advice({"pytorch_model_fsdp_0/.metadata"}), HasSubstr("convert F/pytorch_model_fsdp_0 OUT"));
+  const std::vector<std::string> deepspeed = {"latest", "rng_state_0.pth", "global_step5/mp_rank_00_model_states.pt"};
+  for (const char* below : {"", "global_step5", "global_step5/"})
+    EXPECT_THAT(advice(deepspeed, below), HasSubstr("F/zero_to_fp32.py F")) << below;
+  EXPECT_THAT(advice({"tf_model.h5"}), HasSubstr("save_pretrained"));
 }
 
 TEST(Load, ADamagedRankStopsAllRanksInAgree) {

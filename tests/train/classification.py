@@ -244,6 +244,9 @@ def check_starts(r):
         kept = {n: torch.equal(saved[n], t) for n, t in model.state_dict().items() if n in saved}
         ring.require(is_new == ("head     new" in result.out) and all(same != (is_new and n == "classifier.weight") for n, same in kept.items() if n != "classifier.bias"),
                      f"a head for {old} gets the labels red, green, blue", f"{result.out}\n{kept}")
+    (r.folder / "renamed/model.safetensors").rename(r.folder / "renamed/pytorch_model.bin")
+    result = program(r, "finetune_full", r.folder / "renamed", *step, "--out_dir", r.folder / "renamed-out", "--overwrite", "true", code=2)
+    ring.require("which only trireme convert reads" in result.err, "weights that are not read are not replaced by new ones", result.err)
     ring.check(True, "training starts from models without a head, old names of norms, other labels, and from nothing")
 
 

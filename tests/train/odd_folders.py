@@ -47,9 +47,9 @@ def judge(r, folder, model, what):
     return text
 
 
-def pretrain(r, folder, text, out):
+def pretrain(r, folder, text, out, *more):
     return r.run([r.program, "pretrain", str(folder), "--data", "TextFiles", "--data.train_data_path", str(text), "--data.val_data_path",
-                  str(text), "--out_dir", str(out), *map(str, STEP)])
+                  str(text), "--out_dir", str(out), *map(str, STEP), *more])
 
 
 def headless(r):
@@ -88,7 +88,19 @@ def other_files(r):
     model = make(folder, TIED, headless=False)
     tensors = safetensors.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
+    text = r.folder / "text.txt"
+    done = pretrain(r, folder, text, r.folder / "alone-out")
+    ring.check(done.code == 0 and f"weights  new: {folder} has none" in done.out, "a start from config.json alone says that weights are new",
+               str(done))
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    data = ["--data", "TextFiles", "--data.train_data_path", str(text), "--out_dir", str(r.folder / "bin-out")]
+    for words in (["pretrain", str(folder), *data], ["finetune_full", str(folder), *data],
+                  ["generate", str(folder), "--prompt", "a"], ["evaluate", str(folder), "--text", str(text)]):
+        done = r.run([r.program, *words, *(map(str, STEP) if "--data" in words else [])])
+        ring.check(done.code == 2 and "pytorch_model.bin, which only trireme convert reads" in done.err and f"trireme convert {folder} OUT" in done.err,
+                   f"{words[0]} refuses a folder of pytorch_model.bin and names the way", str(done))
+    done = pretrain(r, folder, text, r.folder / "scratch-out", "--model.from_scratch", "true")
+    ring.check(done.code == 0 and "weights  new: model.from_scratch" in done.out, "and trains new weights if it is told to", str(done))
     (folder / "tokenizer.json").unlink()
     letters = json.loads(tiny_models.tokenizer_json(263))["model"]["vocab"]
     (folder / "vocab.json").write_text(json.dumps(letters | {f"<{i}>": i for i in range(256, 263)}))

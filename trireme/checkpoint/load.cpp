@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/layout.h"
 #include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/checkpoint/window_reader.h"
@@ -122,6 +123,8 @@ void open_with_manifest(Checkpoint& checkpoint, Advice advice) {
     more =
         fmt::format(", and none of the {} in it is good; the newest is {}: {}",
                     base::plural(std::ssize(passed_over), "checkpoint"), newest.path.string(), newest.verdict.problem);
+  } else if (const std::string advice = advice_on_foreign_weights(path); !advice.empty()) {
+    fail_load(path, advice);
   }
   fail_load(path, fmt::format("{} is not a checkpoint: it holds no .safetensors file{}", path.string(), more));
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -19,6 +20,11 @@ namespace fs = std::filesystem;
 ModelConfig named_model(const std::string& name) {
   if (fs::exists(fs::path(name) / "config.json"))
     return parse_hugging_face_config(base::read_side_file(fs::path(name) / "config.json"), name + "/config.json");
+  if (fs::is_directory(name) && std::ranges::count(catalogue_names(), name) == 0)
+    throw UsageError(
+        fmt::format("the folder {0} has no config.json, which describes a model; if it holds weights of another "
+                    "program, trireme convert {0} OUT makes a model's folder of it",
+                    name));
   return catalogue_config(name);
 }
 

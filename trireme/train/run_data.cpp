@@ -10,6 +10,7 @@
 #include "trireme/adapt/from_settings.h"
 #include "trireme/adapt/merge.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/launch/supervise/notice.h"
@@ -80,9 +81,21 @@ void keep_tokenizer(const Session& s, RunState& state) {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Without this, a run would begin with new weights beside those that it was given. `else_say`: another way out.
+void refuse_foreign_weights(const Settings& settings, std::string_view else_say) {
+  if (settings.model.from_scratch) return;
+  if (const std::string advice = checkpoint::advice_on_foreign_weights(settings.model.name); !advice.empty())
+    throw UsageError(fmt::format("{}{}", advice, else_say));
+}
+
+}  // namespace
+
 void check_has_weights(const Settings& settings, std::string_view subcommand) {
   const bool adapts = settings.lora.r || settings.lora.initial_adapter;
   if ((!adapts && !find_resume(settings).empty()) || !starting_weights(settings).empty()) return;
+  refuse_foreign_weights(settings, "");
   throw UsageError(
       settings.model.from_scratch
           ? fmt::format("{} trains existing weights further, but model.from_scratch asks for new ones; leave it out, "
@@ -109,6 +122,7 @@ void check_pretrain(const Settings& settings) {
   const fs::path resume = find_resume(settings);
   keep_split(data, resume);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
+  if (weights.empty()) refuse_foreign_weights(settings, "; for new weights say --model.from_scratch true");
   const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
   if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));

@@ -153,7 +153,12 @@ std::vector<std::string> StartingPoint::describe() const {
   if (!verdict_.good())
     lines.push_back(fmt::format("warn     this run starts from a checkpoint that is not good: {}", verdict_.problem));
   const std::string unverified = unverified_ ? "; it has no manifest, so nothing in it could be verified" : "";
+  const Settings& c = s_.settings;
   if (!weights_.empty()) lines.push_back(fmt::format("weights  {}{}", weights_.string(), unverified));
+  if (weights_.empty() && resume_.empty() && fs::is_directory(c.model.name))
+    lines.push_back(c.model.from_scratch
+                        ? fmt::format("weights  new: model.from_scratch leaves those of {} alone", c.model.name)
+                        : fmt::format("weights  new: {} has none", c.model.name));
   if (has_new_head_) lines.push_back(fmt::format("head     new: {} has none for these labels", weights_.string()));
   if (!resume_.empty()) lines.push_back(fmt::format("resumed  {} at step {}{}", resume_.string(), step_, unverified));
   for (const std::string& change : changed_) lines.push_back("changed  " + change);
