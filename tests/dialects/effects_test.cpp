@@ -124,7 +124,8 @@ Seen read_keys(const Effect& effect, const std::map<std::string, Json>& keys) {
                                     : "llama-5m ";
       const Folder folder;
       const std::string file = folder.write(is_json ? "effect.json" : "effect.yaml", tree_of(keys));
-      seen.parsed = read(model + "--config " + file + " --config_dialect " + effect.dialect + effect.words);
+      seen.parsed = read(model + "--config " + file + " --config_dialect " + effect.dialect + effect.words,
+                         effect.dialect == "trl" ? "grpo" : "pretrain");
     }
   } catch (const UsageError& error) {
     seen.refusal = error.what();

@@ -1,4 +1,6 @@
 // free-transformer's YAML, Hydra's overrides and torchrun's options.
+#include <fmt/format.h>
+
 #include "dialect_test.h"
 
 namespace trireme::dialects {
@@ -141,14 +143,30 @@ TEST(Hydra, ARunLiesWhereHydraPutsIt) {
 
 TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
   const std::string start = "num_generations: 4\nmax_steps: 40\n";
-  const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more).settings; };
+  const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more, "", "grpo").settings; };
   EXPECT_EQ(of("").lr_schedule.first_step, 0);
   EXPECT_EQ(of("warmup_ratio: 0.03\n").train.lr_warmup_steps, 2);
   EXPECT_EQ(of("warmup_ratio: 0.5\nwarmup_steps: 3\n").train.lr_warmup_steps, 3);
   EXPECT_EQ(of("").train.save_interval, 500);
   EXPECT_EQ(of("save_strategy: \"no\"\nsave_steps: 7\n").train.save_interval, 0);
-  EXPECT_THAT(refusal_of("grpo.yaml", start + "save_strategy: epoch\n"), HasSubstr("not by epoch"));
+  EXPECT_THAT(refusal_of("grpo.yaml", start + "save_strategy: epoch\n", "", "grpo"), HasSubstr("not by epoch"));
   EXPECT_EQ(of("eval_strategy: steps\nlogging_steps: 20\n").eval.interval, 20);
+}
+
+TEST(Trl, FilesOfOtherTrainersAreRefused) {
+  const std::string sft = "model_name_or_path: llama-5m\nlearning_rate: 1e-4\npacking: true\nmax_length: 512\n";
+  for (const char* command : {"pretrain", "finetune_full", "finetune_lora", "finetune_dpo"})
+    EXPECT_EQ(
+        refusal_of("sft.yaml", sft, "", command),
+        fmt::format("error: TRL's files are read for trireme grpo, not for trireme {}\n"
+                    "  sft.yaml:1: model_name_or_path: llama-5m\n"
+                    "  say the settings of TRL's sft and dpo by Trireme's names: learning_rate is optimizer.lr, and "
+                    "so on (docs/coming-from.md)",
+                    command));
+  const std::string grpo = "num_generations: 4\nmax_steps: 40\n";
+  for (const char* command : {"grpo", "explain config", "plan", "convert_config"})
+    EXPECT_EQ(read_text("grpo.yaml", grpo, "", command).settings.grpo.num_generations, 4) << command;
+  EXPECT_EQ(read_text("grpo.yaml", grpo, "--task rewards").settings.grpo.num_generations, 4);
 }
 
 TEST(Torchrun, ItsOptionsAreThoseOfLaunching) {

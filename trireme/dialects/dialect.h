@@ -61,6 +61,8 @@ struct Dialect {
   /// Keys that are in no row are Trireme's own.
   std::vector<Row> rows;
   bool takes_native_keys = false;
+  /// Runs before all entries. If it refuses the file, no entry is read.
+  void (*begin)(Reading& reading) = nullptr;
   /// Runs after all entries: what depends on several keys, and defaults.
   void (*finish)(Reading& reading) = nullptr;
 };

@@ -67,6 +67,8 @@ Reading::Reading(const Dialect& dialect, const config::ForeignFile& file, const 
 }
 
 config::ForeignSettings Reading::run() {
+  if (dialect_.begin != nullptr) dialect_.begin(*this);
+  if (!is_refused_.empty()) return std::move(result_);
   for (const Given& entry : file_.entries) translate(entry);
   if (dialect_.finish != nullptr) dialect_.finish(*this);
   for (const Given& entry : file_.entries) {

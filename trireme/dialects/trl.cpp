@@ -7,6 +7,7 @@
 
 #include "trireme/base/text.h"
 #include "trireme/dialects/batch.h"
+#include "trireme/dialects/hydra_rules.h"
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/reading.h"
 #include "trireme/dialects/reasons.h"
@@ -15,6 +16,15 @@ namespace trireme::dialects {
 namespace {
 
 using config::Given;
+
+// SFT and DPO have files with the same keys, other batches and other defaults. So have trainers of others.
+void only_rewards(Reading& r) {
+  const bool trains = r.command() == "pretrain" || r.command().starts_with("finetune");
+  if (!trains || learns_from_rewards(r)) return;
+  r.refuse_file(fmt::format("TRL's files are read for trireme grpo, not for trireme {}", r.command()),
+                "say the settings of TRL's sft and dpo by Trireme's names: learning_rate is optimizer.lr, and so on "
+                "(docs/coming-from.md)");
+}
 
 void trl_loss_type(Reading& r, const Given& entry) {
   const std::string name = lower(entry.text);
@@ -419,6 +429,7 @@ const Dialect& trl() {
               {.key = "bnb_4bit_quant_type", .takes = text, .ignored = "load_in_4bit reads it"},
               {.key = "use_bnb_nested_quant", .takes = flag, .ignored = "load_in_4bit reads it"},
           },
+      .begin = only_rewards,
       .finish = finish_trl};
   return kDialect;
 }
