@@ -153,6 +153,38 @@ TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
   EXPECT_EQ(of("eval_strategy: steps\nlogging_steps: 20\n").eval.interval, 20);
 }
 
+TEST(Trl, WarmUpNormAndKeptCheckpointsAreThoseOfTransformers) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\n";
+  const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more, "", "grpo"); };
+  EXPECT_EQ(of("warmup_steps: 0.1\n").settings.train.lr_warmup_steps, 4);
+  EXPECT_EQ(of("warmup_steps: 0\nwarmup_ratio: 0.5\n").settings.train.lr_warmup_steps, 20);
+  for (const char* warmup : {"warmup_steps: 5\n", "warmup_ratio: 0.5\n"}) {
+    const ParsedSettings none = of(std::string("lr_scheduler_type: constant\n") + warmup);
+    EXPECT_EQ(none.settings.train.lr_warmup_steps, 0) << warmup;
+    EXPECT_THAT(accounts_of(none), HasSubstr("ignored: lr_scheduler_type constant has no warm-up"));
+    EXPECT_GT(of(std::string("lr_scheduler_type: constant_with_warmup\n") + warmup).settings.train.lr_warmup_steps, 0);
+  }
+  EXPECT_EQ(of("max_grad_norm: 0\n").settings.train.max_norm, std::nullopt);
+  EXPECT_EQ(of("").settings.save.keep_last, 0);
+  EXPECT_EQ(of("save_total_limit: 2\n").settings.save.keep_last, 2);
+}
+
+TEST(Trl, FieldsThatDecideNothingAreIgnoredAndOthersRefusedByName) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\n";
+  const ParsedSettings parsed =
+      read_text("grpo.yaml",
+                start +
+                    "tf32: true\ndataloader_num_workers: 4\ngradient_checkpointing: true\n"
+                    "activation_checkpointing: false\nddp_timeout: 1800\nfsdp: \"\"\neval_delay: 0\n",
+                "", "grpo");
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("tf32: ignored: float32"));
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("gradient_checkpointing: ignored: activation_checkpointing counts"));
+  const auto refused = [&](const std::string& more) { return refusal_of("grpo.yaml", start + more, "", "grpo"); };
+  EXPECT_THAT(refused("deepspeed: ds.json\n"), HasSubstr("--deepspeed_config FILE"));
+  EXPECT_THAT(refused("resume_from_checkpoint: out\n"), HasSubstr("--resume FOLDER"));
+  EXPECT_THAT(refused("lr_scheduler_kwargs:\n  num_cycles: 2\n"), HasSubstr("is not built yet"));
+}
+
 TEST(Trl, FilesOfOtherTrainersAreRefused) {
   const std::string sft = "model_name_or_path: llama-5m\nlearning_rate: 1e-4\npacking: true\nmax_length: 512\n";
   for (const char* command : {"pretrain", "finetune_full", "finetune_lora", "finetune_dpo"})

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "trireme/base/text.h"
@@ -11,6 +12,7 @@
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/reading.h"
 #include "trireme/dialects/reasons.h"
+#include "trireme/dialects/trl_trainer.h"
 
 namespace trireme::dialects {
 namespace {
@@ -86,8 +88,39 @@ void trl_optimizer(Reading& r, const Given& entry) {
 void trl_schedule(Reading& r, const Given& entry) {
   const std::string name = lower(entry.text);
   if (name == "linear" || name == "cosine") return r.set("train.lr_decay", name, entry);
-  if (name.starts_with("constant")) return r.set("train.lr_decay", "constant", entry);
+  if (name == "constant" || name == "constant_with_warmup") return r.set("train.lr_decay", "constant", entry);
   r.refuse(entry, fmt::format("there is no schedule {}", entry.text), "there are linear, cosine and constant");
+}
+
+// A number below 1 is a share of the run. The schedule constant has no warm-up, and constant_with_warmup has one.
+void trl_warmup(Reading& r) {
+  const Given *steps = r.find("warmup_steps"), *share = r.find("warmup_ratio");
+  const double number = std::trunc(r.number("warmup_steps").value_or(0));
+  const bool is_share = r.number("warmup_steps").value_or(0) > 0 && number < 1;
+  if (lower(r.text("lr_scheduler_type")) == "constant") {
+    for (const Given* entry : {steps, share})
+      if (entry != nullptr) r.ignore(*entry, "lr_scheduler_type constant has no warm-up; constant_with_warmup has one");
+  } else {
+    const bool counts = is_share || number > 0;
+    if (steps != nullptr && !counts && share != nullptr) r.ignore(*steps, "warmup_ratio counts");
+    if (steps != nullptr && (counts || share == nullptr))
+      is_share ? set_warmup_share(r, *steps, "max_steps, or warmup_steps of at least 1", /*rounds_up=*/true)
+               : r.set("train.lr_warmup_steps", fmt::format("{:.0f}", number), *steps);
+    if (share != nullptr)
+      counts ? r.ignore(*share, "warmup_steps counts")
+             : set_warmup_share(r, *share, "max_steps, or warmup_steps", /*rounds_up=*/true);
+  }
+  r.suggest("train.lr_warmup_steps", "0");
+}
+
+void trl_norm(Reading& r, const Given& entry) {
+  r.set("train.max_norm", r.number(entry.key).value_or(0) > 0 ? entry.text : "null", entry);
+}
+
+void trl_recompute(Reading& r, const Given& entry) {
+  if (entry.key == "gradient_checkpointing" && r.find("activation_checkpointing") != nullptr)
+    return r.ignore(entry, "activation_checkpointing counts");
+  r.set("recompute", r.flag(entry.key) ? "full" : "none", entry);
 }
 
 void trl_quantize(Reading& r, const Given& entry) {
@@ -234,20 +267,17 @@ void finish_trl(Reading& r) {
   trl_betas(r);
   trl_evaluations(r);
   trl_sampler(r);
-  if (const Given* share = r.find("warmup_ratio"))
-    r.count("warmup_steps").value_or(0) > 0
-        ? r.ignore(*share, "warmup_steps counts")
-        : set_warmup_share(r, *share, "max_steps, or warmup_steps", /*rounds_up=*/true);
-  r.suggest("train.lr_warmup_steps", "0");
+  trl_warmup(r);
   r.suggest("train.lr_decay", "linear");
   r.suggest("train.min_lr", "0");
   r.suggest("lr_schedule.first_step", "0");
   r.suggest("optimizer.lr", "1e-6");
   r.suggest("optimizer.weight_decay", "0");
   r.suggest("train.max_norm", "1.0");
+  r.suggest("save.keep_last", "0");
   trl_saves(r);
   if (r.find("fp16") == nullptr && r.find("bf16") == nullptr) r.suggest("precision", "bf16-mixed");
-  if (r.find("gradient_checkpointing") == nullptr) r.suggest("recompute", "full");
+  r.suggest("recompute", "full");
   r.suggest("grpo.num_generations", "8");
   r.suggest("grpo.max_completion_length", "512");
   r.suggest("grpo.temperature", "1.0");
@@ -262,175 +292,185 @@ void finish_trl(Reading& r) {
 
 const Dialect& trl() {
   using enum Takes;
-  constexpr std::string_view kSampling = "answers are sampled by the engine that trains, in the same memory";
-  constexpr std::string_view kHub = "nothing is uploaded";
-  constexpr std::string_view kBatch = "grpo.batch_size and grpo.mini_batch_size, which count prompts";
-  constexpr std::string_view kAdapters = "with use_peft: lora.*";
-  static const Dialect kDialect{
-      .name = "trl",
-      .system = "TRL",
-      .about =
-          "The YAML of `trl grpo`, with TRL's defaults: `trireme grpo --config grpo.yaml --grpo.prompts train.jsonl "
-          "--reward.functions [exact]`. Its batches count answers; here they count prompts. Adapters have no dropout "
-          "unless the file asks for it.",
-      .marks = {"num_generations", "max_completion_length", "reward_funcs", "model_name_or_path", "scale_rewards",
-                "per_device_train_batch_size", "steps_per_generation", "generation_batch_size"},
-      .rows =
-          {
-              {.key = "model_name_or_path", .takes = text, .setting = "model"},
-              {.key = "model_revision", .takes = text, .ignored = "the model is a folder"},
-              {.key = "dtype", .takes = text, .ignored = "precision says it"},
-              {.key = "torch_dtype", .takes = text, .ignored = "precision says it"},
-              {.key = "attn_implementation", .takes = text, .ignored = "there is one attention"},
-              {.key = "trust_remote_code", .takes = flag, .ignored = "no code of a model is run"},
-              {.key = "dataset_name", .takes = text, .becomes = "grpo.prompts, if it is a file", .by = trl_dataset},
-              {.key = "dataset_config", .takes = text, .ignored = "prompts are a file"},
-              {.key = "dataset_train_split", .takes = text, .ignored = "prompts are a file"},
-              {.key = "dataset_test_split", .takes = text, .ignored = "held-out prompts are grpo.val_prompts"},
-              {.key = "dataset_streaming", .takes = flag, .ignored = "prompts are a file"},
-              {.key = "shuffle_dataset", .takes = flag, .open = "prompts in the order of the file", .off = {"true"}},
-              {.key = "reward_funcs", .becomes = "nothing: reward.functions names rewards", .by = trl_rewards},
-              {.key = "reward_model_name_or_path", .takes = text, .open = "models that judge answers"},
-              {.key = "reward_weights", .takes = numbers, .setting = "reward.weights"},
-              {.key = "multi_objective_aggregation",
-               .takes = text,
-               .open = "advantages of each reward by itself",
-               .off = {"sum_then_normalize"}},
-              {.key = "per_device_train_batch_size", .takes = count, .becomes = kBatch},
-              {.key = "gradient_accumulation_steps", .takes = count, .becomes = kBatch},
-              {.key = "steps_per_generation", .takes = count, .becomes = kBatch},
-              {.key = "generation_batch_size", .takes = count, .becomes = kBatch},
-              {.key = "per_device_eval_batch_size",
-               .takes = count,
-               .ignored = "grpo.rollout_batch_size answers at a time"},
-              {.key = "num_generations", .takes = count, .setting = "grpo.num_generations"},
-              {.key = "num_generations_eval", .takes = count, .setting = "grpo.eval_samples"},
-              {.key = "num_iterations", .takes = count, .setting = "grpo.num_iterations"},
-              {.key = "max_prompt_length", .takes = count, .setting = "grpo.max_prompt_length"},
-              {.key = "max_completion_length", .takes = count, .setting = "grpo.max_completion_length"},
-              {.key = "temperature", .takes = number, .setting = "grpo.temperature"},
-              {.key = "top_p", .takes = number, .setting = "grpo.top_p"},
-              {.key = "top_k", .takes = count, .becomes = "grpo.top_k; 0 is none", .by = trl_top_k},
-              {.key = "min_p", .takes = number, .setting = "grpo.min_p"},
-              {.key = "repetition_penalty",
-               .takes = number,
-               .open = "repetition penalties in training",
-               .off = {"1.0", "1"}},
-              {.key = "generation_kwargs.*", .open = "further options of sampling"},
-              {.key = "chat_template_kwargs.*", .open = "options of chat templates in training"},
-              {.key = "beta", .takes = number, .setting = "grpo.beta"},
-              {.key = "use_bias_correction_kl", .takes = flag, .setting = "grpo.use_bias_correction_kl"},
-              {.key = "epsilon", .takes = number, .setting = "grpo.epsilon"},
-              {.key = "epsilon_high", .takes = number, .setting = "grpo.epsilon_high"},
-              {.key = "delta", .takes = number, .setting = "grpo.epsilon_c"},
-              {.key = "loss_type",
-               .takes = text,
-               .becomes = "grpo.loss_agg_mode: grpo, dapo, dr_grpo",
-               .by = trl_loss_type},
-              {.key = "importance_sampling_level",
-               .takes = text,
-               .becomes = "grpo.loss_algo: token grpo, sequence gspo-token",
-               .by = trl_importance},
-              {.key = "scale_rewards", .setting = "grpo.scale_rewards"},
-              {.key = "mask_truncated_completions", .takes = flag, .setting = "grpo.mask_truncated_completions"},
-              {.key = "sync_ref_model", .takes = flag, .open = "references that follow the model"},
-              {.key = "ref_model_mixup_alpha", .takes = number, .ignored = "only sync_ref_model reads it"},
-              {.key = "ref_model_sync_steps", .takes = count, .ignored = "only sync_ref_model reads it"},
-              {.key = "top_entropy_quantile",
-               .takes = number,
-               .open = "learning from the least certain tokens",
-               .off = {"1.0", "1"}},
-              {.key = "entropy_coef", .takes = number, .open = "a reward of entropy", .off = {"0.0"}},
-              {.key = "use_vllm", .takes = flag, .ignored = kSampling},
-              {.key = "vllm_mode", .takes = text, .ignored = kSampling},
-              {.key = "vllm_gpu_memory_utilization", .takes = number, .ignored = kSampling},
-              {.key = "vllm_tensor_parallel_size", .takes = count, .ignored = kSampling},
-              {.key = "vllm_importance_sampling_correction",
-               .takes = flag,
-               .becomes = "grpo.sampler_is, with use_vllm: none, or sequence_mask"},
-              {.key = "vllm_importance_sampling_mode", .takes = text, .becomes = "grpo.sampler_is, with use_vllm"},
-              {.key = "vllm_importance_sampling_clip_max",
-               .takes = number,
-               .becomes = "grpo.sampler_is_threshold, with use_vllm"},
-              {.key = "vllm_importance_sampling_clip_min",
-               .takes = number,
-               .becomes = "grpo.sampler_is_min, with use_vllm"},
-              {.key = "vllm_importance_sampling_cap",
-               .takes = number,
-               .becomes = "grpo.sampler_is_threshold, with use_vllm"},
-              {.key = "vllm_enable_sleep_mode", .takes = flag, .ignored = kSampling},
-              {.key = "vllm_model_impl", .takes = text, .ignored = kSampling},
-              {.key = "vllm_max_model_length", .takes = count, .ignored = kSampling},
-              {.key = "vllm_server_timeout", .takes = number, .ignored = kSampling},
-              {.key = "vllm_group_port", .takes = count, .ignored = kSampling},
-              {.key = "vllm_server_base_url", .takes = text, .ignored = kSampling},
-              {.key = "vllm_server_host", .takes = text, .ignored = kSampling},
-              {.key = "vllm_server_port", .takes = count, .ignored = kSampling},
-              {.key = "ds3_gather_for_generation", .takes = flag, .ignored = kSampling},
-              {.key = "use_transformers_paged", .takes = flag, .ignored = kSampling},
-              {.key = "use_transformers_continuous_batching", .takes = flag, .ignored = kSampling},
-              {.key = "off_policy_mask_threshold",
-               .takes = number,
-               .open = "leaving out answers that the model has left behind"},
-              {.key = "cache_implementation", .takes = text, .ignored = kSampling},
-              {.key = "disable_dropout",
-               .takes = flag,
-               .ignored = "answers and references are computed without dropout"},
-              {.key = "learning_rate", .takes = number, .setting = "optimizer.lr"},
-              {.key = "weight_decay", .takes = number, .setting = "optimizer.weight_decay"},
-              {.key = "adam_beta1", .takes = number, .becomes = "optimizer.betas"},
-              {.key = "adam_beta2", .takes = number, .becomes = "optimizer.betas"},
-              {.key = "adam_epsilon", .takes = number, .setting = "optimizer.eps"},
-              {.key = "optim", .takes = text, .becomes = "optimizer", .by = trl_optimizer},
-              {.key = "max_grad_norm", .takes = number, .setting = "train.max_norm"},
-              {.key = "lr_scheduler_type", .takes = text, .becomes = "train.lr_decay, to 0", .by = trl_schedule},
-              {.key = "warmup_steps", .takes = count, .setting = "train.lr_warmup_steps"},
-              {.key = "warmup_ratio", .takes = number, .becomes = "train.lr_warmup_steps, of train.max_steps"},
-              {.key = "num_train_epochs", .takes = number, .becomes = "train.epochs"},
-              {.key = "max_steps", .takes = number, .becomes = "train.max_steps; -1 is none"},
-              {.key = "bf16", .takes = flag, .becomes = "precision bf16-mixed", .by = trl_half},
-              {.key = "fp16", .takes = flag, .becomes = "precision 16-mixed", .by = trl_half},
-              {.key = "gradient_checkpointing",
-               .takes = flag,
-               .setting = "recompute",
-               .words = {{"true", "full"}, {"false", "none"}}},
-              {.key = "gradient_checkpointing_kwargs.*", .ignored = "recomputation has the same bits"},
-              {.key = "seed", .takes = count, .setting = "seed"},
-              {.key = "output_dir", .takes = text, .setting = "out_dir"},
-              {.key = "overwrite_output_dir", .takes = flag, .setting = "overwrite"},
-              {.key = "save_steps", .takes = count, .setting = "train.save_interval"},
-              {.key = "save_strategy", .takes = text, .becomes = "train.save_interval: 0 if it is no"},
-              {.key = "save_total_limit", .takes = count, .setting = "save.keep_last"},
-              {.key = "eval_strategy", .takes = text, .becomes = "eval.interval, if it is steps"},
-              {.key = "eval_steps", .takes = count, .becomes = "eval.interval, if eval_strategy is steps"},
-              {.key = "logging_steps", .takes = count, .setting = "train.log_interval"},
-              {.key = "logging_strategy", .takes = text, .ignored = kMetrics},
-              {.key = "logging_first_step", .takes = flag, .ignored = kMetrics},
-              {.key = "report_to", .becomes = "train.loggers, if it names tensorboard or csv", .by = loggers_named},
-              {.key = "run_name", .takes = text, .setting = "train.run_name"},
-              {.key = "log_completions", .takes = flag, .ignored = "the best and the worst answer are in the log"},
-              {.key = "num_completions_to_print",
-               .takes = count,
-               .ignored = "the best and the worst answer are in the log"},
-              {.key = "remove_unused_columns", .takes = flag, .ignored = "rewards see all keys of a prompt's line"},
-              {.key = "push_to_hub", .takes = flag, .ignored = kHub},
-              {.key = "hub_model_id", .takes = text, .ignored = kHub},
-              {.key = "use_peft", .takes = flag, .becomes = kAdapters},
-              {.key = "lora_r", .takes = count, .becomes = kAdapters},
-              {.key = "lora_alpha", .takes = number, .becomes = kAdapters},
-              {.key = "lora_dropout", .takes = number, .becomes = kAdapters},
-              {.key = "lora_target_modules", .becomes = kAdapters},
-              {.key = "lora_modules_to_save", .becomes = kAdapters},
-              {.key = "lora_task_type", .takes = text, .ignored = "the model says it"},
-              {.key = "use_rslora", .takes = flag, .becomes = kAdapters},
-              {.key = "use_dora", .takes = flag, .becomes = kAdapters},
-              {.key = "load_in_4bit", .takes = flag, .becomes = "quantize", .by = trl_quantize},
-              {.key = "load_in_8bit", .takes = flag, .open = "matrices of 8 bits (LLM.int8)"},
-              {.key = "bnb_4bit_quant_type", .takes = text, .ignored = "load_in_4bit reads it"},
-              {.key = "use_bnb_nested_quant", .takes = flag, .ignored = "load_in_4bit reads it"},
-          },
-      .begin = only_rewards,
-      .finish = finish_trl};
+  static constexpr std::string_view kSampling = "answers are sampled by the engine that trains, in the same memory";
+  static constexpr std::string_view kHub = "nothing is uploaded";
+  static constexpr std::string_view kBatch = "grpo.batch_size and grpo.mini_batch_size, which count prompts";
+  static constexpr std::string_view kAdapters = "with use_peft: lora.*";
+  static const Dialect kDialect = [] {
+    Dialect d{
+        .name = "trl",
+        .system = "TRL",
+        .about =
+            "The YAML of `trl grpo`, with TRL's defaults: `trireme grpo --config grpo.yaml --grpo.prompts train.jsonl "
+            "--reward.functions [exact]`. Its batches count answers; here they count prompts. Adapters have no dropout "
+            "unless the file asks for it.",
+        .marks = {"num_generations", "max_completion_length", "reward_funcs", "model_name_or_path", "scale_rewards",
+                  "per_device_train_batch_size", "steps_per_generation", "generation_batch_size"},
+        .rows =
+            {
+                {.key = "model_name_or_path", .takes = text, .setting = "model"},
+                {.key = "model_revision", .takes = text, .ignored = "the model is a folder"},
+                {.key = "dtype", .takes = text, .ignored = "precision says it"},
+                {.key = "torch_dtype", .takes = text, .ignored = "precision says it"},
+                {.key = "attn_implementation", .takes = text, .ignored = "there is one attention"},
+                {.key = "trust_remote_code", .takes = flag, .ignored = "no code of a model is run"},
+                {.key = "dataset_name", .takes = text, .becomes = "grpo.prompts, if it is a file", .by = trl_dataset},
+                {.key = "dataset_config", .takes = text, .ignored = "prompts are a file"},
+                {.key = "dataset_train_split", .takes = text, .ignored = "prompts are a file"},
+                {.key = "dataset_test_split", .takes = text, .ignored = "held-out prompts are grpo.val_prompts"},
+                {.key = "dataset_streaming", .takes = flag, .ignored = "prompts are a file"},
+                {.key = "shuffle_dataset", .takes = flag, .open = "prompts in the order of the file", .off = {"true"}},
+                {.key = "reward_funcs", .becomes = "nothing: reward.functions names rewards", .by = trl_rewards},
+                {.key = "reward_model_name_or_path", .takes = text, .open = "models that judge answers"},
+                {.key = "reward_weights", .takes = numbers, .setting = "reward.weights"},
+                {.key = "multi_objective_aggregation",
+                 .takes = text,
+                 .open = "advantages of each reward by itself",
+                 .off = {"sum_then_normalize"}},
+                {.key = "per_device_train_batch_size", .takes = count, .becomes = kBatch},
+                {.key = "gradient_accumulation_steps", .takes = count, .becomes = kBatch},
+                {.key = "steps_per_generation", .takes = count, .becomes = kBatch},
+                {.key = "generation_batch_size", .takes = count, .becomes = kBatch},
+                {.key = "per_device_eval_batch_size",
+                 .takes = count,
+                 .ignored = "grpo.rollout_batch_size answers at a time"},
+                {.key = "num_generations", .takes = count, .setting = "grpo.num_generations"},
+                {.key = "num_generations_eval", .takes = count, .setting = "grpo.eval_samples"},
+                {.key = "num_iterations", .takes = count, .setting = "grpo.num_iterations"},
+                {.key = "max_prompt_length", .takes = count, .setting = "grpo.max_prompt_length"},
+                {.key = "max_completion_length", .takes = count, .setting = "grpo.max_completion_length"},
+                {.key = "temperature", .takes = number, .setting = "grpo.temperature"},
+                {.key = "top_p", .takes = number, .setting = "grpo.top_p"},
+                {.key = "top_k", .takes = count, .becomes = "grpo.top_k; 0 is none", .by = trl_top_k},
+                {.key = "min_p", .takes = number, .setting = "grpo.min_p"},
+                {.key = "repetition_penalty",
+                 .takes = number,
+                 .open = "repetition penalties in training",
+                 .off = {"1.0", "1"}},
+                {.key = "generation_kwargs.*", .open = "further options of sampling"},
+                {.key = "chat_template_kwargs.*", .open = "options of chat templates in training"},
+                {.key = "beta", .takes = number, .setting = "grpo.beta"},
+                {.key = "use_bias_correction_kl", .takes = flag, .setting = "grpo.use_bias_correction_kl"},
+                {.key = "epsilon", .takes = number, .setting = "grpo.epsilon"},
+                {.key = "epsilon_high", .takes = number, .setting = "grpo.epsilon_high"},
+                {.key = "delta", .takes = number, .setting = "grpo.epsilon_c"},
+                {.key = "loss_type",
+                 .takes = text,
+                 .becomes = "grpo.loss_agg_mode: grpo, dapo, dr_grpo",
+                 .by = trl_loss_type},
+                {.key = "importance_sampling_level",
+                 .takes = text,
+                 .becomes = "grpo.loss_algo: token grpo, sequence gspo-token",
+                 .by = trl_importance},
+                {.key = "scale_rewards", .setting = "grpo.scale_rewards"},
+                {.key = "mask_truncated_completions", .takes = flag, .setting = "grpo.mask_truncated_completions"},
+                {.key = "sync_ref_model", .takes = flag, .open = "references that follow the model"},
+                {.key = "ref_model_mixup_alpha", .takes = number, .ignored = "only sync_ref_model reads it"},
+                {.key = "ref_model_sync_steps", .takes = count, .ignored = "only sync_ref_model reads it"},
+                {.key = "top_entropy_quantile",
+                 .takes = number,
+                 .open = "learning from the least certain tokens",
+                 .off = {"1.0", "1"}},
+                {.key = "entropy_coef", .takes = number, .open = "a reward of entropy", .off = {"0.0"}},
+                {.key = "use_vllm", .takes = flag, .ignored = kSampling},
+                {.key = "vllm_mode", .takes = text, .ignored = kSampling},
+                {.key = "vllm_gpu_memory_utilization", .takes = number, .ignored = kSampling},
+                {.key = "vllm_tensor_parallel_size", .takes = count, .ignored = kSampling},
+                {.key = "vllm_importance_sampling_correction",
+                 .takes = flag,
+                 .becomes = "grpo.sampler_is, with use_vllm: none, or sequence_mask"},
+                {.key = "vllm_importance_sampling_mode", .takes = text, .becomes = "grpo.sampler_is, with use_vllm"},
+                {.key = "vllm_importance_sampling_clip_max",
+                 .takes = number,
+                 .becomes = "grpo.sampler_is_threshold, with use_vllm"},
+                {.key = "vllm_importance_sampling_clip_min",
+                 .takes = number,
+                 .becomes = "grpo.sampler_is_min, with use_vllm"},
+                {.key = "vllm_importance_sampling_cap",
+                 .takes = number,
+                 .becomes = "grpo.sampler_is_threshold, with use_vllm"},
+                {.key = "vllm_enable_sleep_mode", .takes = flag, .ignored = kSampling},
+                {.key = "vllm_model_impl", .takes = text, .ignored = kSampling},
+                {.key = "vllm_max_model_length", .takes = count, .ignored = kSampling},
+                {.key = "vllm_server_timeout", .takes = number, .ignored = kSampling},
+                {.key = "vllm_group_port", .takes = count, .ignored = kSampling},
+                {.key = "vllm_server_base_url", .takes = text, .ignored = kSampling},
+                {.key = "vllm_server_host", .takes = text, .ignored = kSampling},
+                {.key = "vllm_server_port", .takes = count, .ignored = kSampling},
+                {.key = "ds3_gather_for_generation", .takes = flag, .ignored = kSampling},
+                {.key = "use_transformers_paged", .takes = flag, .ignored = kSampling},
+                {.key = "use_transformers_continuous_batching", .takes = flag, .ignored = kSampling},
+                {.key = "off_policy_mask_threshold",
+                 .takes = number,
+                 .open = "leaving out answers that the model has left behind"},
+                {.key = "cache_implementation", .takes = text, .ignored = kSampling},
+                {.key = "disable_dropout",
+                 .takes = flag,
+                 .ignored = "answers and references are computed without dropout"},
+                {.key = "learning_rate", .takes = number, .setting = "optimizer.lr"},
+                {.key = "weight_decay", .takes = number, .setting = "optimizer.weight_decay"},
+                {.key = "adam_beta1", .takes = number, .becomes = "optimizer.betas"},
+                {.key = "adam_beta2", .takes = number, .becomes = "optimizer.betas"},
+                {.key = "adam_epsilon", .takes = number, .setting = "optimizer.eps"},
+                {.key = "optim", .takes = text, .becomes = "optimizer", .by = trl_optimizer},
+                {.key = "max_grad_norm", .takes = number, .becomes = "train.max_norm; 0 is none", .by = trl_norm},
+                {.key = "lr_scheduler_type", .takes = text, .becomes = "train.lr_decay, to 0", .by = trl_schedule},
+                {.key = "warmup_steps",
+                 .takes = number,
+                 .becomes = "train.lr_warmup_steps; below 1 a share of train.max_steps"},
+                {.key = "warmup_ratio", .takes = number, .becomes = "train.lr_warmup_steps, of train.max_steps"},
+                {.key = "num_train_epochs", .takes = number, .becomes = "train.epochs"},
+                {.key = "max_steps", .takes = number, .becomes = "train.max_steps; -1 is none"},
+                {.key = "bf16", .takes = flag, .becomes = "precision bf16-mixed", .by = trl_half},
+                {.key = "fp16", .takes = flag, .becomes = "precision 16-mixed", .by = trl_half},
+                {.key = "activation_checkpointing",
+                 .takes = flag,
+                 .becomes = "recompute: true full, false none",
+                 .by = trl_recompute},
+                {.key = "gradient_checkpointing",
+                 .takes = flag,
+                 .becomes = "recompute: true full, false none",
+                 .by = trl_recompute},
+                {.key = "gradient_checkpointing_kwargs.*", .ignored = "recomputation has the same bits"},
+                {.key = "seed", .takes = count, .setting = "seed"},
+                {.key = "output_dir", .takes = text, .setting = "out_dir"},
+                {.key = "overwrite_output_dir", .takes = flag, .setting = "overwrite"},
+                {.key = "save_steps", .takes = count, .setting = "train.save_interval"},
+                {.key = "save_strategy", .takes = text, .becomes = "train.save_interval: 0 if it is no"},
+                {.key = "save_total_limit", .takes = count, .setting = "save.keep_last"},
+                {.key = "eval_strategy", .takes = text, .becomes = "eval.interval, if it is steps"},
+                {.key = "eval_steps", .takes = count, .becomes = "eval.interval, if eval_strategy is steps"},
+                {.key = "logging_steps", .takes = count, .setting = "train.log_interval"},
+                {.key = "logging_strategy", .takes = text, .ignored = kMetrics},
+                {.key = "logging_first_step", .takes = flag, .ignored = kMetrics},
+                {.key = "report_to", .becomes = "train.loggers, if it names tensorboard or csv", .by = loggers_named},
+                {.key = "run_name", .takes = text, .setting = "train.run_name"},
+                {.key = "log_completions", .takes = flag, .ignored = "the best and the worst answer are in the log"},
+                {.key = "num_completions_to_print",
+                 .takes = count,
+                 .ignored = "the best and the worst answer are in the log"},
+                {.key = "remove_unused_columns", .takes = flag, .ignored = "rewards see all keys of a prompt's line"},
+                {.key = "push_to_hub", .takes = flag, .ignored = kHub},
+                {.key = "hub_model_id", .takes = text, .ignored = kHub},
+                {.key = "use_peft", .takes = flag, .becomes = kAdapters},
+                {.key = "lora_r", .takes = count, .becomes = kAdapters},
+                {.key = "lora_alpha", .takes = number, .becomes = kAdapters},
+                {.key = "lora_dropout", .takes = number, .becomes = kAdapters},
+                {.key = "lora_target_modules", .becomes = kAdapters},
+                {.key = "lora_modules_to_save", .becomes = kAdapters},
+                {.key = "lora_task_type", .takes = text, .ignored = "the model says it"},
+                {.key = "use_rslora", .takes = flag, .becomes = kAdapters},
+                {.key = "use_dora", .takes = flag, .becomes = kAdapters},
+                {.key = "load_in_4bit", .takes = flag, .becomes = "quantize", .by = trl_quantize},
+                {.key = "load_in_8bit", .takes = flag, .open = "matrices of 8 bits (LLM.int8)"},
+                {.key = "bnb_4bit_quant_type", .takes = text, .ignored = "load_in_4bit reads it"},
+                {.key = "use_bnb_nested_quant", .takes = flag, .ignored = "load_in_4bit reads it"},
+            },
+        .begin = only_rewards,
+        .finish = finish_trl};
+    for (const Row& row : trl_trainer_rows()) d.rows.push_back(row);
+    return d;
+  }();
   return kDialect;
 }
 
