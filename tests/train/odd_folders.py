@@ -111,6 +111,41 @@ def other_files(r):
     done = r.run([r.program, "convert", str(folder), str(converted)])
     ring.require(done.code == 0, "a folder with an old torch.save file is converted", str(done))
     judge(r, converted, model, "an old torch.save file, with vocab.json and merges.txt")
+    wrapped_files(r, folder, model, tensors)
+
+
+def wrapped_files(r, folder, model, tensors):
+    out = r.folder / "unwrapped"
+
+    def convert(source):
+        return r.run([r.program, "convert", str(source), str(out), "--force"])
+
+    for prefix in ("module.", "_orig_mod.", "module._orig_mod.", "model."):
+        wrapped = {prefix + name: t for name, t in tensors.items()}
+        torch.save({"state_dict": wrapped, "epoch": 3} if prefix == "model." else wrapped, folder / "pytorch_model.bin")
+        done = convert(folder)
+        ring.require(done.code == 0 and f"{prefix} is taken off" in done.out + done.err, f"names behind {prefix} are converted", str(done))
+        judge(r, out, model, f"names behind {prefix}")
+    (folder / "pytorch_model.bin").rename(folder / "last.ckpt")
+    done = convert(folder / "last.ckpt")
+    ring.require(done.code == 0, "a file beside config.json is converted", str(done))
+    judge(r, out, model, "Lightning's file beside config.json")
+    (folder / "last.ckpt").unlink()
+    kept = [file.read_bytes() for file in out.glob("*.safetensors")]
+    lacking = {name: t for name, t in tensors.items() if "layers.1.mlp.up_proj" not in name}
+    for what, found, wanted in (("a folder that lacks a tensor", lacking, "layers.1.mlp.up_proj.weight' ["),
+                                ("a folder with other names", {"x." + n if "norm" in n else n + ".y": t for n, t in tensors.items()}, "is not a whole model"),
+                                ("ZeRO-3's empty tensors", {n: t[:0].flatten() for n, t in tensors.items()}, "all tensors of")):
+        torch.save(found, folder / "pytorch_model.bin")
+        done = convert(folder)
+        ring.check(done.code == 2 and wanted in done.err, f"{what} is refused", str(done))
+    (folder / "pytorch_model.bin").unlink()
+    (folder / "global_step5").mkdir()
+    (folder / "latest").write_text("global_step5")
+    (folder / "global_step5/mp_rank_00_model_states.pt").write_bytes(b"x")
+    done = convert(folder)
+    ring.check(done.code == 2 and f"{folder}/zero_to_fp32.py {folder} OUT" in done.err, "DeepSpeed's folder is refused with its own way out", str(done))
+    ring.check(kept == [file.read_bytes() for file in out.glob("*.safetensors")], "and nothing was written")
 
 
 with ring.Ring(sys.argv[1]) as r:

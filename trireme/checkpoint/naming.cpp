@@ -15,6 +15,12 @@ std::string Naming::name_of(const std::string& ours) const {
 }
 
 Naming naming_of(const Checkpoint& folder, const std::string& ours) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : folder.tensors) names.push_back(name);
+  return naming_of(names, ours);
+}
+
+Naming naming_of(const std::vector<std::string>& names, const std::string& ours) {
   static const Naming kNamings[] = {{"", ""},
                                     {"transformer.", ""},
                                     {"model.", "", true},
@@ -24,9 +30,8 @@ Naming naming_of(const Checkpoint& folder, const std::string& ours) {
                                     {"", "language_model.", true},
                                     {"model.", "model.language_model.", true}};
   for (Naming naming : kNamings) {
-    if (!ours.starts_with(naming.strip) || !folder.has_tensor(naming.name_of(ours))) continue;
-    naming.old_norms = std::ranges::any_of(
-        folder.tensors, [](const auto& tensor) { return tensor.first.ends_with("LayerNorm.gamma"); });
+    if (!ours.starts_with(naming.strip) || std::ranges::count(names, naming.name_of(ours)) == 0) continue;
+    naming.old_norms = std::ranges::any_of(names, [](const auto& name) { return name.ends_with("LayerNorm.gamma"); });
     naming.is_part = naming.is_part || naming.old_norms;
     return naming;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/checkpoint/load.h"
 
@@ -19,5 +20,7 @@ struct Naming {
 
 /// How the folder names the tensor that we call `ours`; as we do, if it has no such tensor.
 Naming naming_of(const Checkpoint& folder, const std::string& ours);
+/// The same of the names of all its tensors.
+Naming naming_of(const std::vector<std::string>& names, const std::string& ours);
 
 }  // namespace trireme::checkpoint

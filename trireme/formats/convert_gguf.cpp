@@ -10,6 +10,7 @@
 #include "trireme/formats/gguf/config.h"
 #include "trireme/formats/gguf/tokenizer.h"
 #include "trireme/formats/vocabulary.h"
+#include "trireme/formats/whole_model.h"
 
 namespace trireme::formats {
 namespace {

@@ -21,6 +21,7 @@
 #include "trireme/formats/litgpt/config.h"
 #include "trireme/formats/litgpt/names.h"
 #include "trireme/formats/torch/file.h"
+#include "trireme/formats/whole_model.h"
 
 namespace trireme::formats {
 namespace {

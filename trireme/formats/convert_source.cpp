@@ -1,17 +1,18 @@
 #include "trireme/formats/convert_source.h"
 
-#include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/formats/dcp/dcp.h"
@@ -22,7 +23,7 @@
 #include "trireme/formats/litgpt/names.h"
 #include "trireme/formats/scaled_floats.h"
 #include "trireme/formats/torch/file.h"
-#include "trireme/model/model.h"
+#include "trireme/formats/whole_model.h"
 
 namespace trireme::formats {
 namespace {
@@ -120,6 +121,36 @@ ConvertInput open_gguf(const fs::path& path) {
   return input;
 }
 
+/// The model that config.json describes; nothing if there is none, or no model that is known.
+std::optional<model::ModelConfig> known_model(const std::string& config_json) {
+  if (config_json.empty()) return std::nullopt;
+  try {
+    model::ModelConfig config = model::parse_hugging_face_config(config_json, "config.json");
+    if (config.quantized != base::BlockFormat::none) return std::nullopt;
+    return config;
+  } catch (const Error&) {  // it is copied, whatever it says
+    return std::nullopt;
+  }
+}
+
+bool all_are_empty(const TensorSource& source) {
+  return std::ranges::all_of(source.tensors(), [](const TensorSpec& t) { return num_elements(t.shape) == 0; });
+}
+
+/// Takes the prefix of a wrapped model off all names. If config.json `is_its_own`, the model has to be whole.
+void meet_config(ConvertInput& input, const fs::path& path, bool is_its_own) {
+  const auto config = known_model(input.config_json);
+  const TensorSource& stored = input.tensors();
+  if (!config || all_are_empty(stored)) return;
+  if (const std::string prefix = wrapper_prefix(*config, stored.tensors()); !prefix.empty()) {
+    std::vector<MappedTensor> map;
+    for (const TensorSpec& tensor : stored.tensors()) map.push_back(renamed(tensor, tensor.name.substr(prefix.size())));
+    input.chain.push_back(std::make_unique<MappedSource>(stored, std::move(map)));
+    input.notes.push_back(fmt::format("{} is taken off the names of all tensors", prefix));
+  }
+  if (is_its_own) check_model_tensors(*config, input.tensors().tensors(), path.string(), /*may_vary=*/true);
+}
+
 /// A .pth, .pt or .bin file, or a Hugging Face folder with such files; config.json may lie beside it.
 ConvertInput open_pth(const fs::path& path) {
   ConvertInput input{.format = "pth"};
@@ -131,6 +162,7 @@ ConvertInput open_pth(const fs::path& path) {
   input.chain.push_back(std::move(source));
   const bool is_folder = fs::is_directory(path);
   read_side_files(is_folder ? path : base::parent_of(path), nullptr, input, is_folder);
+  meet_config(input, path, is_folder);
   return input;
 }
 
@@ -138,16 +170,19 @@ ConvertInput open_dcp(const fs::path& folder) {
   ConvertInput input{.format = "dcp"};
   input.chain.push_back(std::make_unique<DcpSource>(folder));
   read_side_files(folder, nullptr, input);
+  meet_config(input, folder, /*is_its_own=*/true);
   return input;
 }
+
+constexpr const char *kLitModelName = "lit_model.pth", *kLitConfigName = "model_config.yaml";
 
 /// LitGPT's folder. It may hold the config.json of the download, but model_config.yaml describes the model.
 ConvertInput open_litgpt(const fs::path& folder) {
   ConvertInput input{.format = "litgpt"};
   read_side_files(folder, nullptr, input, /*is_its_own=*/false);
-  const fs::path yaml = folder / "model_config.yaml";
+  const fs::path yaml = folder / kLitConfigName;
   model::ModelConfig config = parse_litgpt_config(base::read_side_file(yaml), yaml.string());
-  auto source = std::make_unique<TorchFileSource>(folder / "lit_model.pth");
+  auto source = std::make_unique<TorchFileSource>(folder / kLitModelName);
   config.tie_word_embeddings = litgpt_head_is_tied(*source);
   input.config_json = config.to_hugging_face_json("float32");
   auto map = litgpt_to_hugging_face(source->tensors(), config);
@@ -160,7 +195,7 @@ ConvertInput open_litgpt(const fs::path& folder) {
 /// A folder of LitGPT's finetune_lora that is not merged yet.
 ConvertInput open_litgpt_adapter(const fs::path& folder) {
   ConvertInput input{.format = "litgpt's adapter"};
-  const fs::path yaml = folder / "model_config.yaml", options = folder / "hyperparameters.yaml";
+  const fs::path yaml = folder / kLitConfigName, options = folder / "hyperparameters.yaml";
   const model::ModelConfig config = parse_litgpt_config(base::read_side_file(yaml), yaml.string());
   auto source = std::make_unique<TorchFileSource>(folder / kLitAdapterName);
   LitAdapter adapter = litgpt_adapter(source->tensors(), config, base::read_side_file(options), options.string());
@@ -192,10 +227,12 @@ ConvertInput open_folder(const fs::path& folder) {
   if (checkpoint::holds_weights(folder) || fs::exists(folder / checkpoint::kManifestName))
     return open_safetensors({.model = folder});
   if (fs::exists(folder / ".metadata")) return open_dcp(folder);
-  if (fs::exists(folder / "lit_model.pth")) return open_litgpt(folder);
+  if (fs::exists(folder / kLitModelName)) return open_litgpt(folder);
   if (fs::exists(folder / kLitAdapterName)) return open_litgpt_adapter(folder);
   if (fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json"))
     return open_pth(folder);
+  if (const std::string advice = checkpoint::advice_on_deepspeed(folder); !advice.empty())
+    throw UsageError("error: " + advice);
   const std::vector<fs::path> ggufs = gguf_files(folder);
   if (ggufs.size() == 1) return open_gguf(ggufs[0]);
   if (ggufs.size() > 1) refuse_source(folder, fmt::format("holds {} .gguf files: name one of them", ggufs.size()));
@@ -203,6 +240,15 @@ ConvertInput open_folder(const fs::path& folder) {
   if (!checkpoint::list_step_folders(folder).empty())
     return open_safetensors({.model = folder});  // says what they lack
   refuse_source(folder, "holds no weights in a format that Trireme knows");
+}
+
+/// LitGPT's file of weights counts as its folder, whose other files say what is in it.
+std::optional<ConvertInput> open_litgpts_file(const fs::path& path) {
+  const fs::path folder = base::parent_of(path), name = path.filename();
+  if (!fs::exists(folder / kLitConfigName)) return std::nullopt;
+  if (name == kLitModelName) return open_litgpt(folder);
+  if (name == kLitAdapterName) return open_litgpt_adapter(folder);
+  return std::nullopt;
 }
 
 ConvertInput open_any_source(const fs::path& path) {
@@ -214,6 +260,7 @@ ConvertInput open_any_source(const fs::path& path) {
   if (fs::is_directory(path)) return open_folder(path);
   const std::string head = first_bytes(path, 16);
   if (head.starts_with("GGUF")) return open_gguf(path);
+  if (auto litgpt = open_litgpts_file(path)) return *std::move(litgpt);
   if (looks_like_torch_file(head)) return open_pth(path);
   if (head.size() > 8 && head[8] == '{')
     refuse_source(path, "is one safetensors file: name its folder, where config.json is");
@@ -271,40 +318,14 @@ ConvertInput open_adapter_source(const adapt::ModelPlace& place) {
 ConvertInput open_convert_source(const adapt::ModelPlace& place) {
   const fs::path& path = place.model;
   ConvertInput input = is_about_adapters(place) ? open_safetensors(place) : open_any_source(path);
-  if (!input.tensors().tensors().empty()) return input;
+  if (!all_are_empty(input.tensors())) return input;
+  if (!input.tensors().tensors().empty())
+    throw UsageError(
+        fmt::format("error: all tensors of {} are empty\n  ZeRO-3 leaves such files beside its own: DeepSpeed's "
+                    "zero_to_fp32.py writes the weights",
+                    path.string()));
   throw UsageError(fmt::format("error: {} holds no tensor{}\n  there is nothing to convert", path.string(),
                                input.notes.empty() ? "" : fmt::format(" ({})", base::join(input.notes, "; "))));
-}
-
-void check_model_tensors(const model::ModelConfig& config, std::span<const TensorSpec> tensors,
-                         const std::string& path) {
-  const auto fail = [&](const std::string& problem, const std::string& tensor) {
-    throw CheckpointError(
-        fmt::format(
-            "{} is not a whole model: {}; if it is one part of several, name the file or folder that holds them all",
-            path, problem),
-        path, tensor);
-  };
-  if (config.num_hidden_layers > std::ssize(tensors))
-    fail(fmt::format("it has {} tensors for {} blocks", tensors.size(), config.num_hidden_layers), "");
-  std::map<std::string_view, const TensorSpec*> there;
-  for (const TensorSpec& tensor : tensors) there[tensor.name] = &tensor;
-  const model::Model model = model::build_model(config, {at::kFloat, at::kFloat});
-  std::string first, first_name;
-  int64_t wrong = 0;
-  for (const model::ParameterGroup& group : model.groups) {
-    for (const model::ParameterSpec& parameter : group.parameters) {
-      const auto found = there.find(parameter.name);
-      const std::vector<int64_t> shape = parameter.whole_shape();
-      if (found != there.end() && found->second->shape == shape) continue;
-      if (wrong++ > 0) continue;
-      first_name = parameter.name;
-      first = found == there.end() ? fmt::format("tensor '{}' {} is missing", parameter.name, shape_text(shape))
-                                   : fmt::format("tensor '{}' has shape {} instead of {}", parameter.name,
-                                                 shape_text(found->second->shape), shape_text(shape));
-    }
-  }
-  if (wrong > 0) fail(first + (wrong > 1 ? fmt::format(" (and {} more are)", wrong - 1) : ""), first_name);
 }
 
 }  // namespace trireme::formats

@@ -42,11 +42,4 @@ ConvertInput open_adapter_source(const adapt::ModelPlace& place);
 /// Whether `path` is an adapter's folder, or a folder of checkpoints whose newest good one is.
 bool is_adapter(const std::filesystem::path& path);
 
-/// Checks that every parameter of the model exists, under Hugging Face's name and with its shape. Without this check, a
-/// file that lacks its last norm, or one file of several, would become another model without any error. `path` is for
-/// messages.
-/// Errors    CheckpointError naming the first wrong parameter and the number of wrong ones
-void check_model_tensors(const model::ModelConfig& config, std::span<const TensorSpec> tensors,
-                         const std::string& path);
-
 }  // namespace trireme::formats

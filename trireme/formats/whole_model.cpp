@@ -1,0 +1,84 @@
+#include "trireme/formats/whole_model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/naming.h"
+#include "trireme/model/embedding.h"
+#include "trireme/model/model.h"
+
+namespace trireme::formats {
+namespace {
+
+std::vector<std::string> names_of(std::span<const TensorSpec> tensors) {
+  std::vector<std::string> names;
+  for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
+  return names;
+}
+
+const std::string& first_parameter(const model::Model& model) { return model.groups.at(0).parameters.at(0).name; }
+
+}  // namespace
+
+std::string wrapper_prefix(const model::ModelConfig& config, std::span<const TensorSpec> tensors) {
+  const std::vector<std::string> names = names_of(tensors);
+  if (names.empty()) return "";
+  const std::string first = first_parameter(model::build_model(config, {at::kFloat, at::kFloat}));
+  const auto fits = [&](size_t from) {
+    std::vector<std::string> rest;
+    for (const std::string& name : names) rest.push_back(name.substr(from));
+    return std::ranges::count(rest, checkpoint::naming_of(rest, first).name_of(first)) > 0;
+  };
+  // The shortest prefix counts: a model without its head has names that begin with "model.", too.
+  for (size_t end = 0; end != std::string::npos;) {
+    const std::string prefix = names.front().substr(0, end);
+    if (!std::ranges::all_of(names, [&](const std::string& name) { return name.starts_with(prefix); })) return "";
+    if (fits(end)) return prefix;
+    const size_t dot = names.front().find('.', end);
+    end = dot == std::string::npos ? dot : dot + 1;
+  }
+  return "";
+}
+
+void check_model_tensors(const model::ModelConfig& config, std::span<const TensorSpec> tensors, const std::string& path,
+                         bool may_vary) {
+  const auto fail = [&](const std::string& problem, const std::string& tensor) {
+    throw CheckpointError(
+        fmt::format(
+            "{} is not a whole model: {}; if it is one part of several, name the file or folder that holds them all",
+            path, problem),
+        path, tensor);
+  };
+  if (config.num_hidden_layers > std::ssize(tensors))
+    fail(fmt::format("it has {} tensors for {} blocks", tensors.size(), config.num_hidden_layers), "");
+  std::map<std::string_view, const TensorSpec*> there;
+  for (const TensorSpec& tensor : tensors) there[tensor.name] = &tensor;
+  const model::Model model = model::build_model(config, {at::kFloat, at::kFloat});
+  const checkpoint::Naming naming =
+      may_vary ? checkpoint::naming_of(names_of(tensors), first_parameter(model)) : checkpoint::Naming{};
+  const std::string head = model::head_table_name(config.architecture);
+  std::string first, first_name;
+  int64_t wrong = 0;
+  for (const model::ParameterGroup& group : model.groups) {
+    for (const model::ParameterSpec& parameter : group.parameters) {
+      const std::string name = naming.name_of(parameter.name);
+      const auto found = there.find(name);
+      const std::vector<int64_t> shape = parameter.whole_shape();
+      if (found != there.end() && found->second->shape == shape) continue;
+      if (may_vary && (parameter.may_be_new || (found == there.end() && parameter.name == head))) continue;
+      if (wrong++ > 0) continue;
+      first_name = name;
+      first = found == there.end() ? fmt::format("tensor '{}' {} is missing", name, shape_text(shape))
+                                   : fmt::format("tensor '{}' has shape {} instead of {}", name,
+                                                 shape_text(found->second->shape), shape_text(shape));
+    }
+  }
+  if (wrong > 0) fail(first + (wrong > 1 ? fmt::format(" (and {} more are)", wrong - 1) : ""), first_name);
+}
+
+}  // namespace trireme::formats
