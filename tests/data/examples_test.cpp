@@ -11,6 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Optional;
 using text::Learn;
 
 TEST(Examples, APromptIsWhatStandsBeforeTheReply) {
@@ -22,22 +23,23 @@ TEST(Examples, APromptIsWhatStandsBeforeTheReply) {
                              {.ids = {10, 11}, .mask = {1, 1}}},
                             true);
   EXPECT_EQ(count_documents(whole(set)), 4);
-  EXPECT_THAT(prompt_of(whole(set), 0, Learn::replies), ElementsAre(1, 2));
-  EXPECT_THAT(prompt_of(whole(set), 1, Learn::replies), ElementsAre(5));
-  EXPECT_THAT(prompt_of(whole(set), 2, Learn::messages), ElementsAre(7, 8));
-  EXPECT_THAT(prompt_of(whole(set), 3, Learn::replies), IsEmpty());
+  EXPECT_THAT(prompt_of(whole(set), 0, Learn::replies), Optional(ElementsAre(1, 2)));
+  EXPECT_THAT(prompt_of(whole(set), 1, Learn::replies), Optional(ElementsAre(5)));
+  EXPECT_THAT(prompt_of(whole(set), 2, Learn::messages), Optional(ElementsAre(7, 8)));
+  EXPECT_THAT(prompt_of(whole(set), 3, Learn::replies), Optional(IsEmpty()));
+  EXPECT_EQ(prompt_of(whole(set), 3, Learn::messages), std::nullopt);
   EXPECT_EQ(refusal([&] { prompt_of(whole(set), 4, Learn::replies); }),
             "eval.evaluate_example 4 is not among the 4 conversations that are held out, counted from 0");
   EXPECT_NE(refusal([&] { prompt_of(whole(set), -1, Learn::replies); }), "not refused");
   // Of a part of the set, the part's own first one.
   const TokenRange part(set, std::vector<TokenRange::Stretch>{{4, 2}, {9, 2}}, "set");
   EXPECT_EQ(count_documents(part), 2);
-  EXPECT_THAT(prompt_of(part, 0, Learn::replies), ElementsAre(5));
+  EXPECT_THAT(prompt_of(part, 0, Learn::replies), Optional(ElementsAre(5)));
 }
 
 TEST(Examples, PlainTextHasNoPrompts) {
   const TemporaryFolder folder;
-  EXPECT_THAT(prompt_of(counting_tokens(folder.path(), 9), 0, Learn::replies), IsEmpty());
+  EXPECT_EQ(prompt_of(counting_tokens(folder.path(), 9), 0, Learn::replies), std::nullopt);
 }
 
 }  // namespace

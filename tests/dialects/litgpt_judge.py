@@ -111,6 +111,8 @@ with ring.Ring(sys.argv[1]) as r:
         path.write_text(json.dumps(tree_of(keys, init)))  # which is YAML too
         given = [key for key in keys if key in SAME_NAMES or key.startswith("lora_")]
         if draw.random() < 0.5:
+            if command != "pretrain":  # its fine-tuning commands take it, and do not read it
+                given = [key for key in given if key != "train.min_lr"]
             # Defaults are those of the subcommand, and explain's is pretrain.
             theirs = what_litgpt_reads(reader(command), ["--config", str(path)], SAME_NAMES if command == "pretrain" else given)
             if "lr" not in init and command == "pretrain":

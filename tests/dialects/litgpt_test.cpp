@@ -110,6 +110,30 @@ TEST(LitGpt, MissingKeysOfAFileHaveLitGptsDefaultsAndItsCommands) {
   EXPECT_EQ(read_text("own.yaml", "train: {epochs: 2}\n").settings.train.global_batch_size, 64);  // not LitGPT's
 }
 
+TEST(LitGpt, FilesThatTuneHaveTheRatesOfItsFineTuning) {
+  const std::string file = "checkpoint_dir: base\ntrain: {epochs: 2, min_lr: 6.0e-05}\ndata: {mask_prompt: false}\n";
+  for (const char* command : {"finetune_full", "finetune_lora", "convert_config", "explain config"}) {
+    const ParsedSettings parsed = read_text("tune.yaml", file, "", command);
+    EXPECT_EQ(parsed.settings.lr_schedule.first_step, 0) << command;
+    EXPECT_EQ(parsed.settings.train.min_lr, 0) << command;
+    EXPECT_EQ(parsed.settings.train.global_batch_size, 16) << command;
+    EXPECT_EQ(parsed.settings.save.keep_last, 0) << command;
+    EXPECT_THAT(accounts_of(parsed), HasSubstr("train.min_lr: ignored: LitGPT does not read it when it tunes"));
+    EXPECT_THAT(accounts_of(parsed), HasSubstr("which LitGPT learns too"));
+  }
+  const Settings trained = read_text("pretrain.yaml", file).settings;
+  EXPECT_EQ(trained.lr_schedule.first_step, 1);
+  EXPECT_EQ(trained.train.min_lr, 6e-5);
+}
+
+TEST(LitGpt, ACommandThatDoesNotTrainGoesByTheFilesKeys) {
+  const auto of = [](const std::string& file) { return read_text("a.yaml", file, "", "convert_config").settings; };
+  EXPECT_EQ(of("checkpoint_dir: base\n").eval.interval, 600);
+  EXPECT_EQ(of("checkpoint_dir: base\nlora_r: 4\n").eval.interval, 100);
+  EXPECT_EQ(of("checkpoint_dir: base\nlora_r: 4\n").train.global_batch_size, 16);
+  EXPECT_EQ(of("initial_checkpoint_dir: base\n").train.global_batch_size, 512);
+}
+
 TEST(LitGpt, AWrongKeyInItsFileIsRefusedAsOneOfTrireme) {
   EXPECT_THAT(
       refusal_of("a.yaml", "logger_name: csv\ntrain:\n  max_stepps: 3\n"),

@@ -29,7 +29,7 @@ int64_t count_documents(const TokenRange& documents) {
   return count;
 }
 
-std::vector<int64_t> prompt_of(const TokenRange& documents, int64_t index, text::Learn learn) {
+std::optional<std::vector<int64_t>> prompt_of(const TokenRange& documents, int64_t index, text::Learn learn) {
   int64_t first = -1, size = 0, seen = 0;
   for_each_document(documents, [&](int64_t begin, int64_t end) {
     if (seen++ != index) return true;
@@ -45,7 +45,7 @@ std::vector<int64_t> prompt_of(const TokenRange& documents, int64_t index, text:
   auto reply = std::ranges::find(mask, uint8_t{1});
   if (learn == text::Learn::messages)  // the first stretch is the user's message
     reply = std::find(std::find(reply, mask.end(), uint8_t{0}), mask.end(), uint8_t{1});
-  if (!documents.has_mask() || reply == mask.end()) return {};
+  if (!documents.has_mask() || reply == mask.end()) return std::nullopt;
   std::vector<int64_t> ids(static_cast<size_t>(reply - mask.begin()));
   documents.copy(first, ids);
   return ids;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace trireme::data {
 int64_t count_documents(const TokenRange& documents);
 
 /// The prompt of document `index` of the range, with all markup, as the mask tells it apart: everything before the
-/// first reply. `learn` is what the mask marks. Without a mask, or with nothing before the reply, it is empty.
-/// Errors    UsageError if there are no more than `index` documents
-std::vector<int64_t> prompt_of(const TokenRange& documents, int64_t index, text::Learn learn);
+/// first reply. `learn` is what the mask marks. Empty if nothing stands before the reply. Nothing if no reply is
+/// marked: the text was cut before it, or there is no mask. Errors    UsageError if there are no more than `index`
+/// documents
+std::optional<std::vector<int64_t>> prompt_of(const TokenRange& documents, int64_t index, text::Learn learn);
 
 }  // namespace trireme::data

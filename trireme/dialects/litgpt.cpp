@@ -32,19 +32,44 @@ void strategy(Reading& r, const Given& entry) {
            "there are ZERO2, ZERO3, FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD and NO_SHARD");
 }
 
+// Whether the file is one of LitGPT's fine-tuning commands. A command that does not train goes by the file's keys.
+bool tunes_adapters(const Reading& r) {
+  if (r.command() == "pretrain" || r.command().starts_with("finetune")) return r.command() == "finetune_lora";
+  for (const char* key : {"lora_r", "lora_alpha", "lora_dropout", "lora_query", "lora_key", "lora_value",
+                          "lora_projection", "lora_mlp", "lora_head"})
+    if (r.has(key)) return true;
+  return false;
+}
+
+bool tunes_weights(const Reading& r) {
+  return r.command().starts_with("finetune") || (r.command() != "pretrain" && r.find("checkpoint_dir") != nullptr);
+}
+
+// LitGPT's finetune/*.py: step / warmup, then a cosine to 0, whatever train.min_lr says. The first step has rate 0.
+void tuning_schedule(Reading& r) {
+  if (r.known("train.lr_decay").value_or("") != "cosine") return;
+  if (const Given* entry = r.find("train.min_lr"))
+    r.take_back(*entry, "LitGPT does not read it when it tunes: rates fall to 0");
+  r.suggest("lr_schedule.first_step", "0");
+}
+
 // Defaults of `litgpt pretrain` and of its fine-tuning commands where they differ from Trireme's. Flags alone are not
 // enough to say that LitGPT's are meant, because they are Trireme's too.
 void finish_litgpt(Reading& r) {
   finish_litgpt_model(r);
   finish_offload(r);
   if (!r.is_file()) return;
-  const bool tunes = r.command().starts_with("finetune");
+  const bool adapts = tunes_adapters(r), tunes = adapts || tunes_weights(r);
+  if (const Given* entry = r.find("data.mask_prompt"); entry != nullptr && !r.flag(entry->key))
+    r.tell(*entry, "without the template's own words and system messages, which LitGPT learns too");
+  if (tunes) tuning_schedule(r);
+  r.suggest("save.keep_last", "0");
   r.suggest("train.global_batch_size", tunes ? "16" : "512");
   r.suggest("train.micro_batch_size", tunes ? "1" : "4");
   r.suggest("train.lr_warmup_steps", tunes ? "100" : "2000");
   r.suggest("train.max_norm", tunes ? "null" : "1.0");
   r.suggest("train.min_lr", tunes ? "0" : "4e-5");
-  r.suggest("eval.interval", !tunes ? "1000" : r.command() == "finetune_lora" ? "100" : "600");
+  r.suggest("eval.interval", !tunes ? "1000" : adapts ? "100" : "600");
   r.suggest("optimizer.lr", "0.001");
   if (r.known_count("num_nodes").value_or(1) > 1 && !tunes) r.suggest("strategy", "hybrid_shard");
 }

@@ -81,12 +81,18 @@ std::vector<int64_t> sample_prompt(const Settings& settings, const data::Trainin
                               ? static_cast<int64_t>(base::mix_key(static_cast<uint64_t>(settings.seed), 0) %
                                                      static_cast<uint64_t>(data::count_documents(*data.examples)))
                               : number.value_or(0);
-    if (!data.chat_template.empty()) prompt = data::prompt_of(*data.examples, index, settings.data.learn);
+    const auto found =
+        data.chat_template.empty() ? std::nullopt : data::prompt_of(*data.examples, index, settings.data.learn);
+    prompt = found.value_or(std::vector<int64_t>());
     if (prompt.empty())
       throw UsageError(fmt::format(
           "eval.evaluate_example {} takes the prompt of a conversation, and {}; give the prompt itself, as in "
           "--eval.evaluate_example \"Who are you?\"",
-          wanted, data.chat_template.empty() ? "these data hold plain text" : "this one begins with its reply"));
+          wanted,
+          data.chat_template.empty() ? "these data hold plain text"
+          : found                    ? "this one begins with its reply"
+                  : "no reply is marked in this one: it lies behind train.max_seq_length, or nothing "
+                    "in the template stands between the two"));
   } else {
     prompt = prompt_of_text(wanted, data, tokenizer);
   }
