@@ -133,6 +133,18 @@ TEST(TokenizerJsonTest, OneIdAtATimeNeverShowsPartOfACharacter) {
   EXPECT_EQ(shown + stream.finish(), "h\u00e9\U0001F680");
 }
 
+TEST(TokenizerJsonTest, IdsThatAPaddedModelDrewBehindTheVocabularyAreLeftOut) {
+  const PipelineTokenizer t = make(byte_level());
+  std::vector<int32_t> ids = t.encode("hello");
+  const auto behind = static_cast<int32_t>(t.vocab_size());
+  ids.insert(ids.begin() + 1, {behind, behind + 200});
+  EXPECT_EQ(t.decode(ids, {.drawn = true}), "hello");
+  EXPECT_EQ(t.token_bytes(behind), "");
+  EXPECT_THROW(t.decode(ids), UsageError) << "ids that a user gives";
+  const int32_t negative = -1;
+  EXPECT_THROW(t.decode({&negative, 1}, {.drawn = true}), UsageError);
+}
+
 TEST(TokenizerJsonTest, ThreadsEncodeAtOnce) {
   const PipelineTokenizer t = make(byte_level());
   const auto expected = t.encode("hello world hello");

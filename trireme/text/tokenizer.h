@@ -41,6 +41,9 @@ constexpr EncodeOptions kWholeText{.parse_special = false, .add_special = true};
 
 struct DecodeOptions {
   bool skip_special = false;  ///< leave special tokens out
+  /// The ids are a model's own. Its vocabulary may be padded: ids behind the tokenizer's are left out, as in
+  /// transformers. Bytes have no such ids.
+  bool drawn = false;
 };
 
 class Tokenizer {
@@ -53,8 +56,9 @@ class Tokenizer {
   /// The bytes that `ids` stand for. UsageError for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const = 0;
 
-  /// `decode` for one id at a time: the bytes that `id` adds to a text. `is_first`: the text begins with this id.
-  virtual std::string token_bytes(int32_t id, bool is_first = false) const { return decode({&id, 1}); }
+  /// `decode` for one id of a model at a time: the bytes that `id` adds to a text. `is_first`: the text begins with
+  /// this id.
+  virtual std::string token_bytes(int32_t id, bool is_first = false) const { return decode({&id, 1}, {.drawn = true}); }
 
   virtual int64_t vocab_size() const = 0;
 

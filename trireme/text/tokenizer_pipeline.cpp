@@ -121,6 +121,7 @@ std::string PipelineTokenizer::decode(std::span<const int32_t> ids, const Decode
   std::vector<std::string_view> tokens;
   tokens.reserve(ids.size());
   for (const int32_t id : ids) {
+    if (options.drawn && id >= vocab_size_) continue;
     const std::string_view text = token(id);
     if (text.empty() || ((options.skip_special || parts_.hides_special) && is_special(id))) continue;
     tokens.push_back(text);
@@ -129,7 +130,8 @@ std::string PipelineTokenizer::decode(std::span<const int32_t> ids, const Decode
 }
 
 std::string PipelineTokenizer::token_bytes(int32_t id, bool is_first) const {
-  return parts_.hides_special && is_special(id) ? std::string() : parts_.decoder.one(token(id), is_first);
+  const bool is_hidden = id >= vocab_size_ || (parts_.hides_special && is_special(id));
+  return is_hidden ? std::string() : parts_.decoder.one(token(id), is_first);
 }
 
 std::string PipelineTokenizer::name() const { return fmt::format("{} of {}", parts_.name, vocab_size_); }

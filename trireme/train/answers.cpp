@@ -107,7 +107,7 @@ std::string AnswerWriter::text_of(const RolloutAnswer& answer) const {
   std::vector<int32_t> ids(answer.tokens.begin(), answer.tokens.end());
   if (!ids.empty() && std::ranges::find(stop_ids_, answer.tokens.back()) != stop_ids_.end()) ids.pop_back();
   StopWords stop(s_.settings.grpo.stop.value_or(std::vector<std::string>{}));
-  std::string text = stop.push(tokenizer_.decode(ids));
+  std::string text = stop.push(tokenizer_.decode(ids, {.drawn = true}));
   return text + stop.finish();
 }
 

@@ -180,7 +180,7 @@ std::string SampleReply::write(const StopCheck& stops) const {
                             return go_on(!ends && std::ssize(reply) < limit);
                           }});
   alone->generator().run();
-  std::string text = tokenizer_.decode(std::vector<int32_t>(reply.begin(), reply.end()));
+  std::string text = tokenizer_.decode(std::vector<int32_t>(reply.begin(), reply.end()), {.drawn = true});
   return fmt::format("sample   {}{}", data::visible(text), ends ? "" : " ...");
 }
 

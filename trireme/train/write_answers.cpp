@@ -39,7 +39,7 @@ std::vector<std::string> stop_words(const WrittenTask& task, const text::Tokeniz
 /// As the harness cuts: by one word after the other.
 std::string text_of(const std::vector<int32_t>& ids, const std::vector<std::string>& words,
                     const text::Tokenizer& tokenizer) {
-  std::string text = text::well_formed(tokenizer.decode(ids, {.skip_special = true}));
+  std::string text = text::well_formed(tokenizer.decode(ids, {.skip_special = true, .drawn = true}));
   for (const std::string& word : words) text.resize(std::min(text.size(), text.find(word)));
   return text;
 }
