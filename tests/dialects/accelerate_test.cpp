@@ -6,6 +6,12 @@ namespace {
 ParsedSettings yaml(const std::string& text, const std::string& words = "") { return read_text("a.yaml", text, words); }
 std::string wrong(const std::string& text, const std::string& words = "") { return refusal_of("a.yaml", text, words); }
 
+TEST(Accelerate, WithoutMixedPrecisionThereIsNone) {
+  const std::string file = "distributed_type: MULTI_CPU\nnum_processes: 2\n";
+  EXPECT_EQ(yaml(file).settings.precision.format, model::NumberFormat::fp32_true);
+  EXPECT_EQ(yaml(file, "--precision bf16-mixed").settings.precision.format, model::NumberFormat::bf16_mixed);
+}
+
 TEST(Accelerate, TheFileForOneMachineIsReplicasOnSoManyRanks) {
   const ParsedSettings parsed = yaml(
       "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 4\n"

@@ -98,13 +98,12 @@ def what_deepspeed_reads(path, ranks):
              "train.micro_batch_size": read.train_micro_batch_size_per_gpu, "train.max_norm": read.gradient_clipping or "null"}
     if 1 < group < ranks:
         found["mesh.shard"] = group
-    if '"fp16"' in text or '"bf16"' in text:
-        half, brain = read.float16_config, read.bfloat16_config
-        found["precision"] = "16-mixed" if half.enabled else "bf16-mixed" if brain.enabled else "32-true"
-        if half.enabled:
-            found |= {"precision.initial_loss_scale": half.initial_dynamic_scale(), "precision.loss_scale_window": half.loss_scale_window,
-                      "precision.loss_scale_hysteresis": half.hysteresis, "precision.min_loss_scale": half.min_loss_scale,
-                      "precision.consecutive_hysteresis": half.consecutive_hysteresis, "precision.loss_scale": half.loss_scale or "null"}
+    half, brain = read.float16_config, read.bfloat16_config
+    found["precision"] = "16-mixed" if half.enabled else "bf16-mixed" if brain.enabled else "32-true"
+    if half.enabled:
+        found |= {"precision.initial_loss_scale": half.initial_dynamic_scale(), "precision.loss_scale_window": half.loss_scale_window,
+                  "precision.loss_scale_hysteresis": half.hysteresis, "precision.min_loss_scale": half.min_loss_scale,
+                  "precision.consecutive_hysteresis": half.consecutive_hysteresis, "precision.loss_scale": half.loss_scale or "null"}
     if read.communication_data_type is not None:
         found["precision.reduce"] = "fp32" if "32" in str(read.communication_data_type) else "compute"
     if read.grad_accum_dtype is not None:

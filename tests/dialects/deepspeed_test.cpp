@@ -184,6 +184,37 @@ TEST(DeepSpeed, WhatLeavesIsNoKeyThatItDoesNotHave) {
               testing::HasSubstr("it is a map of settings: {\"device\": \"cpu\"}"));
 }
 
+TEST(DeepSpeed, WithoutFp16AndBf16ItIsFloat32) {
+  using enum model::NumberFormat;
+  EXPECT_EQ(of(R"({"train_batch_size": 4})").precision.format, fp32_true);
+  EXPECT_EQ(of(R"({"train_batch_size": 4, "fp16": {"loss_scale": 0}})").precision.format, fp32_true);
+  EXPECT_EQ(of(R"({"train_batch_size": 4, "bf16": {"enabled": "auto"}})").precision.format, automatic);
+  EXPECT_EQ(of(R"({"train_batch_size": 4})", "--precision bf16-mixed").precision.format, bf16_mixed);
+}
+
+TEST(DeepSpeed, AutomaticFp16HasItsLossScaleIfTheRunComputesInFp16) {
+  const char* file = R"({"fp16": {"enabled": "auto", "initial_scale_power": 12, "loss_scale_window": 500}})";
+  const model::PrecisionSettings half = of(file, "--precision 16-mixed").precision;
+  EXPECT_EQ(half.initial_loss_scale, 4096);
+  EXPECT_EQ(half.loss_scale_window, 500);
+  EXPECT_EQ(half.scale_rule, model::ScaleRule::deepspeed);
+  const ParsedSettings brain = read_text("ds.json", file, "--precision bf16-mixed");
+  EXPECT_EQ(brain.settings.precision.initial_loss_scale, model::PrecisionSettings().initial_loss_scale);
+  EXPECT_THAT(accounts_of(brain), HasSubstr("fp16.initial_scale_power: ignored: fp16 is off"));
+}
+
+TEST(DeepSpeed, AWarmUpGoesToItsOwnMaximum) {
+  const auto rate = [](const std::string& more) {
+    return of(R"({"optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupDecayLR",
+                  "params": {"total_num_steps": 50, "warmup_num_steps": 5)" +
+              more + "}}}")
+        .optimizer.lr;
+  };
+  EXPECT_EQ(rate(""), 0.001);
+  EXPECT_EQ(rate(R"(, "warmup_max_lr": 2e-4)"), 2e-4);
+  EXPECT_EQ(rate(R"(, "warmup_max_lr": "auto")"), 3e-4);
+}
+
 TEST(DeepSpeed, WhatIsNotBuiltIsRefusedByNameUnlessItIsOff) {
   EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "pin_memory": true},
                        "zero_quantized_weights": false}, "fp16": {"enabled": false}})"),

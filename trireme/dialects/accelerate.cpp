@@ -54,6 +54,7 @@ void finish_accelerate(Reading& r) {
              fmt::format("there are {}", fmt::join(kUnread, ", ")));
     return;
   }
+  r.suggest("precision", "32-true");  // without mixed_precision it is "no"
   if (const Given* copies = copies_of_whole_weights(r))
     return r.refuse(*copies, "copies of whole weights are not FSDP",
                     "Accelerate has MULTI_GPU for them: leave parallelism_config out");

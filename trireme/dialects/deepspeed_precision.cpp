@@ -11,6 +11,13 @@ using config::Given;
 
 namespace {
 
+/// "auto" and null leave the choice to the settings.
+bool is_left(const Reading& r, std::string_view key) { return r.has(key) && r.find(key) == nullptr; }
+
+bool computes_in_fp16(const Reading& r) {
+  return r.flag("fp16.enabled") || (is_left(r, "fp16.enabled") && compute_dtype(r) == "fp16");
+}
+
 void mixed(Reading& r, const Given& entry) {
   if (!r.flag(entry.key)) return r.ignore(entry, "it is off");
   const bool half = entry.key.starts_with("fp16");
@@ -45,7 +52,7 @@ void bf16_states(Reading& r, const Given& entry) {
 }
 
 void loss_scale(Reading& r, const Given& entry) {
-  if (!r.flag("fp16.enabled")) return r.ignore(entry, "fp16 is off");
+  if (!computes_in_fp16(r)) return r.ignore(entry, "fp16 is off");
   const std::string name = entry.key.substr(entry.key.rfind('.') + 1);
   if (name == "loss_scale" && r.number(entry.key) == 0.0) return r.ignore(entry, "0 means a dynamic loss scale");
   if (name == "initial_scale_power") {
@@ -150,15 +157,14 @@ std::vector<Row> precision_rows() {
 }
 
 void finish_precision(Reading& r) {
-  if (r.flag("fp16.enabled")) {
+  if (computes_in_fp16(r)) {
     r.suggest("precision.scale_rule", "deepspeed");
     r.suggest("precision.initial_loss_scale", "65536");
     r.suggest("precision.loss_scale_window", "1000");
     r.suggest("precision.loss_scale_hysteresis", "2");
     r.suggest("precision.min_loss_scale", "1");
   }
-  // "auto" and null leave the precision to the settings.
-  if (r.find("fp16.enabled") != nullptr || r.find("bf16.enabled") != nullptr) r.suggest("precision", "32-true");
+  if (!is_left(r, "fp16.enabled") && !is_left(r, "bf16.enabled")) r.suggest("precision", "32-true");
   communication(r);
   data_types(r);
 }

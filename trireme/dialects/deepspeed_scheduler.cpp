@@ -100,7 +100,15 @@ void scheduler(Reading& r) {
   const bool is_refused = known == std::end(kSchedulers) || !r.can("train.lr_decay", *known);
   scheduler_parameters(r, type->text, is_refused);
   if (is_refused) return;
-  if (known->starts_with("Warmup") && *known != "WarmupCosineLR") r.suggest("optimizer.lr", "0.001");
+  if (known->starts_with("Warmup") && *known != "WarmupCosineLR") {
+    // Its peak is warmup_max_lr, also if the optimizer has another rate.
+    const Given* lr = r.find("optimizer.params.lr");
+    if (lr != nullptr && !r.has("scheduler.params.warmup_max_lr")) {
+      r.tell(*lr, fmt::format("but {} has warmup_max_lr, by default 0.001", *known));
+      r.set("optimizer.lr", "0.001", *type);
+    }
+    r.suggest("optimizer.lr", "0.001");
+  }
   if (*known == "OneCycle" && r.flag("scheduler.params.cycle_momentum", true))
     r.refuse(*type, "momentum does not cycle here, and OneCycle's default is that it does",
              "say \"cycle_momentum\": false in scheduler.params");
