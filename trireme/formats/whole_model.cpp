@@ -27,7 +27,7 @@ const std::string& first_parameter(const model::Model& model) { return model.gro
 
 std::string wrapper_prefix(const model::ModelConfig& config, std::span<const TensorSpec> tensors) {
   const std::vector<std::string> names = names_of(tensors);
-  if (names.empty()) return "";
+  if (config.num_hidden_layers > std::ssize(names)) return "";  // whatever config.json says, it is not that model
   const std::string first = first_parameter(model::build_model(config, {at::kFloat, at::kFloat}));
   const auto fits = [&](size_t from) {
     std::vector<std::string> rest;
