@@ -5,10 +5,15 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
 
 #include "support.h"
 #include "trireme/base/error.h"
 #include "trireme/model/wrapped_unit.h"
+#include "trireme/train/trainer_checkpoint.h"
 
 namespace trireme::engine {
 namespace {
@@ -78,6 +83,165 @@ TEST(Trainer, RefusesTheWrongNumberOrShapeOfMicroBatches) {
               HasSubstr("more than accumulate=2 times"));
   EXPECT_GT(trainer.step(1e-3).loss, 0);
   EXPECT_THAT(message_of<UsageError>([&] { load_parameters(trainer.engine()); }), HasSubstr("loaded before and freed"));
+}
+
+TEST(Trainer, RefusesNumbersThatWouldBeCutAndTensorsWithoutValues) {
+  const model::Example ids{torch::zeros({4}, torch::kLong), torch::zeros({4}, torch::kLong)};
+  Trainer trainer(build_model({wrap("table", nn::Embedding(5, 5)), wrap_loss(own_model::cross_entropy)}, ids), {});
+  EXPECT_THAT(message_of<ShapeError>([&] { trainer.backward(torch::full({4}, 0.9), ids.targets); }),
+              HasSubstr("inputs of dtype Float would be cut to Long"));
+  EXPECT_THAT(message_of<ShapeError>([&] { trainer.evaluate(ids.inputs, torch::full({4}, 0.9)); }),
+              HasSubstr("targets of dtype Float would be cut to Long"));
+  EXPECT_THAT(message_of<ShapeError>([&] { trainer.backward(ids.inputs, {}); }),
+              HasSubstr("targets is a tensor without values"));
+  trainer.backward(ids.inputs.to(torch::kInt), ids.targets.to(torch::kByte));  // nothing is lost
+  EXPECT_GT(trainer.step(1e-3).loss, 0);
+}
+
+TEST(Trainer, AMicroBatchIsCopiedSoItsTensorsMayBeFilledAgain) {
+  std::vector<double> losses;
+  for (const bool refilled : {false, true}) {
+    torch::manual_seed(4);
+    Trainer trainer(build_model(two_layers(), kExample), {.accumulate = 2});
+    at::Tensor inputs = torch::ones({4, 3});
+    trainer.backward(inputs, kExample.targets);
+    if (refilled)
+      inputs.fill_(3);
+    else
+      inputs = torch::full({4, 3}, 3.0F);
+    trainer.backward(inputs, kExample.targets);
+    losses.push_back(trainer.step(1e-3).loss);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(Trainer, CanBeMoved) {
+  std::vector<double> losses;
+  for (const bool moved : {false, true}) {
+    torch::manual_seed(4);
+    std::optional<Trainer> first(std::in_place, build_model(two_layers(), kExample), TrainerOptions{});
+    std::optional<Trainer> second;
+    if (moved) {
+      second.emplace(std::move(*first));
+      first.reset();
+    }
+    Trainer& trainer = moved ? *second : *first;
+    for (int step = 0; step < 2; ++step) {
+      trainer.backward(kExample.inputs, kExample.targets);
+      losses.push_back(trainer.step(1e-2).loss);
+    }
+  }
+  EXPECT_EQ(losses[0], losses[2]);
+  EXPECT_EQ(losses[1], losses[3]);
+}
+
+// A table of five rows: an id of 9 ends a step with an error of LibTorch.
+TEST(Trainer, GoesOnAfterAStepOrAnEvaluationThatEndedWithAnError) {
+  const model::Example ids{torch::zeros({4}, torch::kLong), torch::ones({4}, torch::kLong)};
+  const at::Tensor wrong = torch::full({4}, 9);
+  std::vector<double> losses;
+  for (const bool fails : {false, true}) {
+    torch::manual_seed(4);
+    nn::Embedding table(5, 5);
+    Trainer trainer(build_model({wrap("table", table), wrap_loss(own_model::cross_entropy)}, ids), {});
+    if (fails) {
+      trainer.backward(wrong, ids.targets);
+      EXPECT_ANY_THROW(trainer.step(1e-2));
+      EXPECT_ANY_THROW(trainer.evaluate(wrong, ids.targets));
+      EXPECT_TRUE(table->is_training());
+    }
+    EXPECT_EQ(trainer.steps(), 0);
+    for (int step = 0; step < 3; ++step) {
+      trainer.backward(ids.inputs, ids.targets);
+      losses.push_back(trainer.step(1e-2).loss);
+    }
+    EXPECT_EQ(trainer.steps(), 3);
+  }
+  for (size_t step = 0; step < 3; ++step) EXPECT_EQ(losses[step], losses[step + 3]);
+}
+
+TEST(Trainer, ACheckpointHoldsTheStepsAndTheLossScaleAndRefusesAnotherOptimizer) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("trainer_checkpoint_" + std::to_string(getpid()));
+  std::filesystem::remove_all(folder);
+  const TrainerOptions options{.precision = {at::kHalf, at::kFloat}, .loss_scale = {.initial = 8, .window = 2}};
+  {
+    Trainer trainer(build_model(two_layers(), kExample, options.precision), options);
+    for (int step = 0; step < 3; ++step) {
+      trainer.backward(kExample.inputs, kExample.targets);
+      trainer.step(1e-3);
+    }
+    EXPECT_EQ(trainer.state().loss_scale.scale, 16);  // it has grown once
+    train::save_trainer(trainer, folder);
+  }
+  Trainer resumed(build_model(two_layers(), kExample, options.precision), options);
+  EXPECT_EQ(train::load_trainer(resumed, folder), folder / "step-00000003");
+  EXPECT_EQ(resumed.steps(), 3);
+  EXPECT_EQ(resumed.state().loss_scale, (optim::LossScaleState{.scale = 16, .good_steps = 1}));
+  Trainer adam(build_model(two_layers(), kExample), {.optimizer = optim::options_of("Adam")});
+  EXPECT_THAT(message_of<CheckpointError>([&] { train::load_trainer(adam, folder); }),
+              HasSubstr("is of another optimizer: AdamW saved it, this run's is Adam"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Trainer, RefusesARankThatIsNoneOfTheRanks) {
+  EXPECT_THAT(message_of<UsageError>([] { Trainer(build_model(two_layers(), kExample), {.ranks = {.rank = 5}}); }),
+              HasSubstr("ranks.rank=5 is not one of ranks.size=1"));
+  EXPECT_THAT(message_of<UsageError>([] { tensor_ranks({.ranks = {.rank = -1}}); }), HasSubstr("ranks.rank=-1"));
+}
+
+TEST(Trainer, NamesTheRankAndTheOptionThatDifferBeforeTheFirstStep) {
+  const std::vector<std::pair<const char*, std::function<void(TrainerOptions&)>>> changes = {
+      {"accumulate (here", [](TrainerOptions& o) { o.accumulate = 2; }},
+      {"strategy (here", [](TrainerOptions& o) { o.strategy = plan::Strategy::no_shard; }},
+      {"max_norm (here", [](TrainerOptions& o) { o.max_norm = 2; }},
+      {"optimizer.weight_decay (here", [](TrainerOptions& o) { o.optimizer.weight_decay = 5; }},
+      {"optimizer (here", [](TrainerOptions& o) { o.optimizer.beta1 = 0.5; }},
+      {"recompute (here", [](TrainerOptions& o) { o.recompute.mode = schedule::Recompute::full; }}};
+  for (const auto& [name, change] : changes)
+    EXPECT_THAT(message_of<UsageError>([&] {
+                  on_threads(2, [&](int rank, const comm::GroupOptions& ranks) {
+                    TrainerOptions options{.ranks = ranks};
+                    if (rank == 1) change(options);
+                    Trainer trainer(build_model(two_layers(), kExample), options);
+                  });
+                }),
+                HasSubstr(std::string("ranks 0 and 1 differ in ") + name));
+  EXPECT_THAT(message_of<UsageError>([] {
+                on_threads(2, [](int rank, const comm::GroupOptions& ranks) {
+                  auto parts = two_layers();
+                  if (rank == 1) parts.insert(parts.begin(), wrap("more", nn::Linear(3, 3)));
+                  Trainer trainer(build_model(std::move(parts), kExample), {.ranks = ranks});
+                });
+              }),
+              HasSubstr("ranks 0 and 1 differ in model's parameters"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                on_threads(2, [](int rank, const comm::GroupOptions& ranks) {
+                  Trainer trainer(build_model(two_layers(), kExample), {.ranks = ranks});
+                  trainer.backward(kExample.inputs, kExample.targets);
+                  trainer.step(rank == 1 ? 0.5 : 0.25);
+                });
+              }),
+              HasSubstr("rank 1 passes the learning rate 0.5, rank 0 0.25"));
+}
+
+// The memory in which they lay has gone with their trainer, so they must not be read.
+TEST(Wrap, RefusesModulesWhoseParametersLieInTheMemoryOfATrainer) {
+  nn::Linear first(3, 5), last(5, 3);
+  const auto build = [&] {
+    return build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, kExample);
+  };
+  const auto train_once = [&](bool stores) {
+    Trainer trainer(build(), {});
+    trainer.backward(kExample.inputs, kExample.targets);
+    trainer.step(1e-2);
+    if (stores) trainer.store();
+  };
+  train_once(true);
+  train_once(false);
+  EXPECT_THAT(
+      message_of<UsageError>(build),
+      HasSubstr("the parameters of 'first' lie in the memory of a Trainer that had them before; call its store()"));
 }
 
 TEST(Wrap, TrainingStartsFromTheModulesValuesAndStoreGivesThemBack) {

@@ -5,32 +5,50 @@
 #include <numeric>
 
 namespace trireme::engine {
+namespace {
 
-Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base, bool poison) {
-  const int rank = plan.request.rank;
-  const auto make = [&](const std::string& name, const std::vector<int>& members, bool sums_gradients = false,
-                        bool on_device = true) {
-    comm::GroupOptions options = base;
-    options.on_device = base.on_device && on_device;
-    if (base.on_device && !on_device && base.backend == "nccl") options.backend = "auto";
+comm::GroupOptions options_of(const comm::GroupOptions& base, const std::string& name, int rank,
+                              const std::vector<int>& members) {
+  comm::GroupOptions options = base;
+  options.bf16_sums = false;
+  options.name = name + base.name;
+  options.rank = plan::index_in(members, rank);
+  options.size = static_cast<int>(members.size());
+  options.global_ranks = members;
+  return options;
+}
+
+std::vector<int> everyone(const plan::StepPlan& plan) {
+  std::vector<int> ranks(static_cast<size_t>(plan.request.mesh.world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+comm::CommunicatorPtr connect_world(const plan::StepPlan& plan, const comm::GroupOptions& base) {
+  comm::GroupOptions options = options_of(base, "world", plan.request.rank, everyone(plan));
+  options.on_device = false;
+  if (base.on_device && base.backend == "nccl") options.backend = "auto";
+  return comm::make_communicator(options);
+}
+
+Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base, bool poison,
+                      comm::CommunicatorPtr world) {
+  const auto make = [&](const std::string& name, const std::vector<int>& members, bool sums_gradients = false) {
+    comm::GroupOptions options = options_of(base, name, plan.request.rank, members);
     options.bf16_sums = base.bf16_sums && sums_gradients;
-    options.name = name + base.name;
-    options.rank = plan::index_in(members, rank);
-    options.size = static_cast<int>(members.size());
-    options.global_ranks = members;
     return comm::make_communicator(options);
   };
-  std::vector<int> everyone(plan.request.mesh.world_size());
-  std::iota(everyone.begin(), everyone.end(), 0);
   const plan::RankGroups& g = plan.groups;
   Communicators c;
   c.recorder = base.recorder;
-  c.world = make("world", everyone, false, /*on_device=*/false);
+  c.world = world ? std::move(world) : connect_world(plan, base);
   c.gather = make("gather", g.gather);
   c.reduce = make("reduce", g.reduce, true);
   c.replicas = make("replicas", g.replicas, true);
   // Nothing else uses the world while losses are gathered. On a GPU the world is on the host, but the losses are not.
-  c.loss = g.loss == everyone && !base.on_device ? c.world : make("loss", g.loss);
+  c.loss = g.loss == everyone(plan) && !base.on_device ? c.world : make("loss", g.loss);
   c.stages[schedule::kActivations] = make("activations", g.stages);
   c.stages[schedule::kGradients] = make("gradients", g.stages);
   for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) c.inside[axis.axis] = make(axis.name, g.inside[axis.axis]);

@@ -23,7 +23,12 @@ struct Communicators {
 
 /// Connects all ranks of the mesh; collective. `options` gives backend, store and timeouts. Its name, rank, size and
 /// global_ranks are set here; on_device applies to all groups except `world`, bf16_sums to those that sum gradients.
+/// `world`: that of connect_world, if the ranks have met before; null: it is made here.
 /// Errors    CommError naming the ranks that have not joined
-Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& options, bool poison = false);
+Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& options, bool poison = false,
+                      comm::CommunicatorPtr world = nullptr);
+
+/// The world alone, for ranks that compare something before they connect the rest. Collective.
+comm::CommunicatorPtr connect_world(const plan::StepPlan& plan, const comm::GroupOptions& options);
 
 }  // namespace trireme::engine

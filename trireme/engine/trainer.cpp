@@ -1,17 +1,27 @@
 #include "trireme/engine/trainer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 #include "trireme/base/error.h"
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/engine/same_options.h"
 #include "trireme/optim/settings.h"
 
 namespace trireme::engine {
 namespace {
 
 plan::StepRequest request_of(const TrainerOptions& o) {
+  if (o.ranks.rank < 0 || o.ranks.rank >= std::max(1, o.ranks.size))
+    throw UsageError(
+        fmt::format("[trainer] ranks.rank={} is not one of ranks.size={}; ranks count from 0 to the size less 1",
+                    o.ranks.rank, o.ranks.size));
   plan::StepRequest r{.precision = o.precision, .mesh = {o.mesh, o.ranks.size}, .rank = o.ranks.rank};
   r.strategy = o.strategy;
   r.sequence_parallel = o.sequence_parallel;
@@ -48,57 +58,78 @@ model::TensorRanksPtr tensor_ranks(const TrainerOptions& options) {
   return std::make_shared<model::TensorRanks>(request_of(options).parallel());
 }
 
-Trainer::Trainer(model::Model model, TrainerOptions options) : model_(std::move(model)), options_(std::move(options)) {
+Trainer::Trainer(model::Model model, TrainerOptions options)
+    : model_(std::make_unique<model::Model>(std::move(model))), options_(std::move(options)) {
   const plan::StepRequest request = request_of(options_);
   check(options_, request);
-  plan::StepPlan plan = plan::make_step_plan(model_, request);
+  plan::StepPlan plan = plan::make_step_plan(*model_, request);
   comm::GroupOptions ranks = options_.ranks;
   ranks.name = "";
   if (!ranks.recorder)
     ranks.recorder = comm::FlightRecorder::of_environment(
         {.global_rank = ranks.rank, .world_size = ranks.size, .timeout = ranks.timeout});
-  const Communicators communicators = connect(plan, ranks, options_.poison);
+  comm::CommunicatorPtr world = connect_world(plan, ranks);
+  check_same(describe_trainer(options_, *model_), *world);
+  const Communicators communicators = connect(plan, ranks, options_.poison, std::move(world));
   engine_ = std::make_unique<Engine>(
-      model_, std::move(plan), communicators,
+      *model_, std::move(plan), communicators,
       EngineOptions{.poison = options_.poison, .offload_path = options_.offload.path.value_or(".")});
   load_parameters(*engine_);
   if (options_.precision.compute == at::kHalf) loss_scale_.emplace(options_.loss_scale);
 }
 
-void Trainer::check_shapes(const MicroBatch& b) const {
+void Trainer::check_batch(const MicroBatch& b) const {
   const auto check = [](const char* what, const at::Tensor& given, const model::TensorSpec& spec) {
+    if (!given.defined())
+      throw ShapeError(fmt::format("[trainer] {} is a tensor without values (undefined); pass a micro-batch's", what));
     if (given.sizes() != at::IntArrayRef(spec.shape))
       throw ShapeError(
           fmt::format("[trainer] {} of shape [{}]; the model was built with an example of shape [{}], "
                       "which every micro-batch must have",
                       what, fmt::join(given.sizes(), ", "), fmt::join(spec.shape, ", ")));
+    if (!c10::canCast(given.scalar_type(), spec.dtype))
+      throw ShapeError(
+          fmt::format("[trainer] {} of dtype {} would be cut to {}, the dtype of the example that the model was built "
+                      "with; convert them, or build the model with such an example",
+                      what, c10::toString(given.scalar_type()), c10::toString(spec.dtype)));
   };
-  check("inputs", b.inputs, model_.inputs({}));
-  check("targets", b.targets, model_.targets({}));
+  check("inputs", b.inputs, model_->inputs({}));
+  check("targets", b.targets, model_->targets({}));
 }
 
-void Trainer::backward(at::Tensor inputs, at::Tensor targets) {
-  MicroBatch batch{std::move(inputs), std::move(targets)};
-  check_shapes(batch);
+void Trainer::backward(const at::Tensor& inputs, const at::Tensor& targets) {
+  check_batch({inputs, targets});
   if (static_cast<int>(batches_.size()) == options_.accumulate)
     throw UsageError(
         fmt::format("[trainer] backward was called more than accumulate={} times since the last step; "
                     "call step(), or make the trainer with a larger accumulate",
                     options_.accumulate));
-  batches_.push_back(std::move(batch));
+  batches_.push_back({inputs.detach().clone(), targets.detach().clone()});
 }
 
 // Ranks along pp and tp have the same micro-batches, so only the first ones count.
-int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches) const {
+int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches, double lr) const {
   int64_t count = 0;
   for (const MicroBatch& b : batches) count += options_.count ? options_.count(b.targets) : b.targets.size(0);
   comm::Communicator& world = *engine_->communicators().world;
-  if (world.size() == 1) return count;
+  if (world.size() == 1 || world.backend() == "dry_run") return count;
   const plan::StepRequest& r = engine_->plan().request;
   const bool counts = r.coordinate(comm::Axis::pp) == 0 && r.coordinate(comm::Axis::tp) == 0;
-  const at::Tensor sum = at::full({1}, counts ? double(count) : 0.0, at::kDouble);
-  world.all_reduce(sum, sum, {})->wait();
-  return static_cast<int64_t>(sum.data_ptr<double>()[0]);
+  const at::Tensor all = at::empty({2 * world.size()}, at::kDouble);
+  const at::Tensor own = all.narrow(0, 2 * world.rank(), 2);
+  own[0] = counts ? double(count) : 0.0;
+  own[1] = lr;
+  world.all_gather(all, own, std::vector<int64_t>(static_cast<size_t>(world.size()), 2))->wait();
+  const double* given = all.data_ptr<double>();
+  double sum = 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    sum += given[2 * rank];
+    if (std::memcmp(&given[2 * rank + 1], &given[1], sizeof(double)) != 0)  // bits: NaN equals itself
+      throw UsageError(
+          fmt::format("[trainer] step: rank {} passes the learning rate {}, rank 0 {}; pass the same on every rank",
+                      rank, given[2 * rank + 1], given[1]));
+  }
+  return static_cast<int64_t>(sum);
 }
 
 LoadBatch Trainer::loader(const std::vector<MicroBatch>& batches) {
@@ -115,15 +146,16 @@ StepResult Trainer::step(double lr) {
         fmt::format("[trainer] step after {} of accumulate={} micro-batches; call backward for each, on "
                     "every rank",
                     batches_.size(), options_.accumulate));
-  StepInputs inputs{.load_batch = loader(batches_),
-                    .supervised_tokens = std::max<int64_t>(1, count_everywhere(batches_)),
+  const std::vector<MicroBatch> batches = std::exchange(batches_, {});
+  StepInputs inputs{.load_batch = loader(batches),
+                    .supervised_tokens = std::max<int64_t>(1, count_everywhere(batches, lr)),
                     .optimizer = options_.optimizer,
                     .max_norm = options_.max_norm};
   inputs.optimizer.lr = lr;
-  inputs.optimizer.step = ++steps_;
+  inputs.optimizer.step = steps_ + 1;
   if (loss_scale_) inputs.loss_scale = loss_scale_->scale(), inputs.skipped = loss_scale_->skipped();
   const StepResult result = engine_->train_step(inputs);
-  batches_.clear();
+  ++steps_;
   if (loss_scale_) loss_scale_->update(result.overflowed);
   if (loss_scale_ && loss_scale_->exhausted())
     throw Error(
@@ -133,18 +165,34 @@ StepResult Trainer::step(double lr) {
   return result;
 }
 
+TrainerState Trainer::state() const {
+  return {.steps = steps_, .loss_scale = loss_scale_ ? loss_scale_->state() : optim::LossScaleState{}};
+}
+
+void Trainer::restore(const TrainerState& state) {
+  if (state.steps < 0)
+    throw UsageError(fmt::format("[trainer] {} steps cannot have been taken; pass 0 or more", state.steps));
+  steps_ = state.steps;
+  if (loss_scale_) loss_scale_->restore(state.loss_scale);
+}
+
 void Trainer::set_training(bool training) const {
-  for (const auto& unit : model_.units) unit->train(training);
+  for (const auto& unit : model_->units) unit->train(training);
 }
 
 double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {
   const std::vector<MicroBatch> batches{{inputs, targets}};
-  check_shapes(batches[0]);
-  const int64_t count = std::max<int64_t>(1, count_everywhere(batches));
+  check_batch(batches[0]);
+  const int64_t count = std::max<int64_t>(1, count_everywhere(batches, 0));
   set_training(false);
-  const double loss = engine_->evaluate(loader(batches), count);
-  set_training(true);
-  return loss;
+  try {
+    const double loss = engine_->evaluate(loader(batches), count);
+    set_training(true);
+    return loss;
+  } catch (...) {
+    set_training(true);
+    throw;
+  }
 }
 
 std::string Trainer::describe_memory() const {

@@ -8,8 +8,9 @@
 //       const double loss = trainer.step(1e-3).loss;
 //     }
 //
-// backward() only stores a micro-batch. A step is planned as a whole, so it runs in step(), when all micro-batches are
-// there. Their number (`accumulate`) and shape are fixed in the constructor. There is no loss before step() returns.
+// backward() only stores a copy of a micro-batch. A step is planned as a whole, so it runs in step(), when all
+// micro-batches are there. Their number (`accumulate`) and shape are fixed in the constructor. There is no loss before
+// step() returns. train/trainer_checkpoint.h saves a trainer and goes on from the checkpoint.
 #pragma once
 
 #include <functional>
@@ -49,26 +50,46 @@ struct TrainerOptions {
 
 /// This rank's place among the ranks of mesh.tp, for the parallel layers of its modules (model/parallel_layers.h).
 /// build_model then takes ->parallel().
-/// Errors    UsageError if the mesh does not fit the number of ranks
+/// Errors    UsageError if the mesh does not fit the number of ranks, or ranks.rank is none of them
 model::TensorRanksPtr tensor_ranks(const TrainerOptions& options);
 
+/// What a checkpoint keeps of a trainer, beside the weights and the optimizer's state of Engine::state.
+struct TrainerState {
+  int64_t steps = 0;  ///< that it has taken; AdamW's bias correction depends on them
+  optim::LossScaleState loss_scale = {};  ///< of gradients in float16
+};
+
+/// It can be moved, but not while another thread uses it.
 class Trainer {
  public:
   /// Collective over the ranks. Weights start with the values of rank 0's modules.
-  /// Errors    UsageError for combinations that cannot work, before anything is allocated
+  /// Errors    UsageError for combinations that cannot work, before anything is allocated; and, on every rank, for
+  ///           ranks whose options or models differ
   Trainer(model::Model model, TrainerOptions options);
+  Trainer(Trainer&&) = default;
+  Trainer& operator=(Trainer&&) = delete;
 
-  /// Stores one micro-batch of this rank. Ranks of one data_index() (along pp and tp) must pass the same micro-batch.
-  /// Errors    ShapeError if its shape is not the example's; UsageError if `accumulate` are stored already
-  void backward(at::Tensor inputs, at::Tensor targets);
+  /// Stores a copy of one micro-batch of this rank, so the caller may fill its tensors again. Ranks of one data_index()
+  /// (along pp and tp) must pass the same micro-batch.
+  /// Errors    ShapeError if its shape is not the example's, or its numbers would be cut (2.5 as a whole number);
+  ///           UsageError if `accumulate` are stored already
+  void backward(const at::Tensor& inputs, const at::Tensor& targets);
 
-  /// Runs forward, backward and the optimizer over the stored micro-batches. Collective.
+  /// Runs forward, backward and the optimizer over the stored micro-batches. Collective. They are gone afterwards, also
+  /// if an error ends the step: store new ones to go on.
   /// With float16, a step whose gradient overflows changes nothing: StepResult::overflowed says so.
-  /// Errors    UsageError if fewer than `accumulate` are stored; Error if gradients overflow at the lowest loss scale
+  /// Errors    UsageError if fewer than `accumulate` are stored, or ranks pass different learning rates; Error if
+  ///           gradients overflow at the lowest loss scale
   StepResult step(double lr);
 
   /// Mean loss over one micro-batch of every rank, with the modules in evaluation mode. Collective.
   double evaluate(const at::Tensor& inputs, const at::Tensor& targets);
+
+  /// Steps taken so far, with those before restore().
+  int64_t steps() const { return steps_; }
+  TrainerState state() const;
+  /// Goes on from a checkpoint's state. Weights and the optimizer's state are loaded apart (train::load_trainer).
+  void restore(const TrainerState& state);
 
   int micro_batches() const { return options_.accumulate; }
   /// The number of ranks that pass different micro-batches, and this rank's place among them.
@@ -83,18 +104,18 @@ class Trainer {
   std::string describe_memory() const;
 
   Engine& engine() { return *engine_; }
-  const model::Model& model() const { return model_; }
+  const model::Model& model() const { return *model_; }
 
  private:
   struct MicroBatch {
     at::Tensor inputs, targets;
   };
-  void check_shapes(const MicroBatch& batch) const;
-  int64_t count_everywhere(const std::vector<MicroBatch>& batches) const;
+  void check_batch(const MicroBatch& batch) const;
+  int64_t count_everywhere(const std::vector<MicroBatch>& batches, double lr) const;
   static LoadBatch loader(const std::vector<MicroBatch>& batches);
   void set_training(bool training) const;
 
-  model::Model model_;
+  std::unique_ptr<model::Model> model_;  // the engine refers to it, so it stays where it is when a trainer moves
   TrainerOptions options_;
   std::unique_ptr<Engine> engine_;
   std::vector<MicroBatch> batches_;

@@ -24,6 +24,15 @@ at::Tensor movable(const at::Tensor& value) {
   return at::empty({0}, value.options()).set_(c10::Storage(storage), 0, value.sizes(), value.strides());
 }
 
+// Marks a storage whose address was set to planned memory, which ends with its engine. Frees nothing.
+void in_planned_memory(void*) {}
+
+at::DataPtr planned(void* address, at::Device device) { return {address, nullptr, &in_planned_memory, device}; }
+
+bool is_in_planned_memory(const at::Tensor& parameter) {
+  return parameter.has_storage() && parameter.storage().data_ptr().get_deleter() == &in_planned_memory;
+}
+
 at::Tensor random_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -41,6 +50,12 @@ void set_random_state(const at::Tensor& state) {
 WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute, TensorRanksPtr ranks)
     : part_(std::move(part)), specs_(std::move(specs)), compute_(compute), ranks_(std::move(ranks)) {
   const at::NoGradGuard no_grad;
+  for (const NamedTensor& p : part_.parameters)
+    if (is_in_planned_memory(p.tensor))
+      throw UsageError(
+          fmt::format("[wrap] the parameters of '{}' lie in the memory of a Trainer that had them before; call its "
+                      "store() before it goes, then build the model",
+                      name()));
   for (NamedTensor& p : part_.parameters) {
     initial_.push_back(p.tensor.detach());
     p.tensor.set_data(movable(p.tensor.detach().to(compute).contiguous()));
@@ -59,7 +74,7 @@ void WrappedUnit::train(bool training) const {
 void WrappedUnit::release_initial() const {
   initial_.clear();
   for (const at::Tensor& p : parameters_)
-    p.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, p.device()));
+    p.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(planned(nullptr, p.device()));
 }
 
 void WrappedUnit::own(int index, const at::Tensor& value) const {
@@ -135,7 +150,7 @@ void WrappedUnit::bind(const UnitTensors& t) const {
   for (size_t i = 0; i < t.parameters.size(); ++i) {
     c10::StorageImpl* storage = parameters_[i].storage().unsafeGetStorageImpl();
     void* address = t.parameters[i].data_ptr();
-    if (storage->data() != address) storage->set_data_ptr_noswap(at::DataPtr(address, t.parameters[i].device()));
+    if (storage->data() != address) storage->set_data_ptr_noswap(planned(address, t.parameters[i].device()));
   }
 }
 
