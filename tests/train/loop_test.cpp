@@ -88,5 +88,21 @@ TEST_F(Loop, EndsByTheTimeLimitAndSaves) {
   EXPECT_EQ(run("limited", 1, {"--resume=true"}), 0) << "the last step is saved";
 }
 
+// A global batch of 5 would be cut to 4, and its loss divided by 5.
+TEST_F(Loop, RefusesSettingsThatNoCommandHasChecked) {
+  const auto refusal = [&](const char* word) {
+    try {
+      run("refused", 2, {word});
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_THAT(refusal("--train.global_batch_size=5"),
+              testing::HasSubstr("train.global_batch_size must be a multiple of train.micro_batch_size"));
+  EXPECT_THAT(refusal("--mesh.tp=2"), testing::HasSubstr("takes a multiple of 2"));
+  EXPECT_FALSE(fs::exists(folder_ / "refused"));
+}
+
 }  // namespace
 }  // namespace trireme::train

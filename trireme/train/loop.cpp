@@ -33,7 +33,7 @@ struct StoppedBeforeTheFirstStep {};
 class Loop {
  public:
   Loop(const Settings& settings, const launch::RankEnvironment& environment)
-      : s_(make_session(settings, environment)), c_(s_->settings), stopping_(*s_) {}
+      : s_(make_session(checked(settings, environment), environment)), c_(s_->settings), stopping_(*s_) {}
 
   int run(const MakeTask& make_task) try {
     begin(make_task);

@@ -31,6 +31,12 @@
 namespace trireme::train {
 namespace fs = std::filesystem;
 
+const Settings& checked(const Settings& settings, const launch::RankEnvironment& environment) {
+  validate(settings, environment.world_size);
+  validate_backend(settings, environment.world_size);
+  return settings;
+}
+
 model::Precision resolve_precision(const Settings& settings) {
   model::Precision precision = model::precision_of(settings.precision, number_format(settings));
   precision.on_gpu = settings.accelerator == engine::Accelerator::cuda;

@@ -7,6 +7,7 @@
 
 #include "trireme/data/conversation_source.h"
 #include "trireme/data/training_data.h"
+#include "trireme/launch/identity/environment.h"
 #include "trireme/model/config.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/model/model.h"
@@ -17,6 +18,10 @@
 #include "trireme/text/tokenizer.h"
 
 namespace trireme::train {
+
+/// The settings, checked for this run's ranks: a program of one's own calls run_task() without a command before it.
+/// Errors    UsageError as validate() and validate_backend()
+const Settings& checked(const Settings& settings, const launch::RankEnvironment& environment);
 
 model::Precision resolve_precision(const Settings& settings);
 

@@ -78,7 +78,9 @@ using MakeTask =
 /// The order of a step: take_step(), in which all ranks decide before the optimizer whether the step counts; the next
 /// phase of a save beside training; the check of the loss; then evaluation, the progress line and a save, if due.
 ///
-/// Errors    UsageError, CheckpointError, CommError; Error if a step's loss is not finite
+/// Errors    UsageError, also for settings that validate() refuses; CheckpointError, CommError; Error if a step's loss
+/// is
+///           not finite
 int run_task(const Settings& settings, const launch::RankEnvironment& environment, const MakeTask& make_task);
 
 }  // namespace trireme::train
