@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,11 +12,15 @@ namespace trireme::data {
 
 class DataIdentity {
  public:
+  using Fact = std::pair<std::string, std::string>;  ///< name and value
+
   DataIdentity() = default;
-  explicit DataIdentity(std::vector<std::pair<std::string, std::string>> facts) : facts_(std::move(facts)) {}
+  explicit DataIdentity(std::vector<Fact> facts) : facts_(std::move(facts)) {}
+  /// For facts in braces. Without it g++ cannot choose between the constructor above and a copy.
+  DataIdentity(std::initializer_list<Fact> facts) : facts_(facts) {}
 
   void add(std::string name, std::string value) { facts_.emplace_back(std::move(name), std::move(value)); }
-  const std::vector<std::pair<std::string, std::string>>& facts() const { return facts_; }
+  const std::vector<Fact>& facts() const { return facts_; }
 
   /// XXH3 over the facts. Equal fingerprints mean the same samples in the same order.
   uint64_t fingerprint() const;
@@ -26,7 +31,7 @@ class DataIdentity {
   bool operator==(const DataIdentity&) const = default;
 
  private:
-  std::vector<std::pair<std::string, std::string>> facts_;
+  std::vector<Fact> facts_;
 };
 
 /// Refuses to continue with `now` if the run began with other facts (`saved`).
