@@ -137,7 +137,7 @@ TEST_F(TokenizeConversationsTest, ErrorsNameFileLineAndField) {
 TEST_F(TokenizeConversationsTest, FindsFilesAndTemplates) {
   folder_.write("chat/b.jsonl", kTwo);
   folder_.write("chat/a.json", R"([{"instruction": "Add", "output": "2"}])");
-  folder_.write("chat/notes.txt", "x");
+  folder_.write("chat/README.md", "x");
   folder_.write("model/notes.txt", "x");
   folder_.write("text/a.jsonl", R"({"text": "once"})");
   ConversationSource any, all, never;
@@ -150,7 +150,7 @@ TEST_F(TokenizeConversationsTest, FindsFilesAndTemplates) {
   EXPECT_TRUE(never.files(folder_ / "chat").empty());
   EXPECT_EQ(all.files(folder_ / "text").size(), 1u);
   EXPECT_THROW(all.files(folder_ / "model"), UsageError);
-  EXPECT_TRUE(any.files(folder_ / "chat/notes.txt").empty());
+  EXPECT_TRUE(any.files(folder_ / "model/notes.txt").empty());
   EXPECT_STREQ(any.family(files).name, "alpaca");
   ConversationSource named, of_model;
   named.chat_template = "llama3";
@@ -159,6 +159,38 @@ TEST_F(TokenizeConversationsTest, FindsFilesAndTemplates) {
   folder_.write("model/tokenizer_config.json", R"({"chat_template": "<|im_start|>"})");
   EXPECT_STREQ(of_model.family(files).name, "chatml");
   EXPECT_THROW(any.family(any.files(folder_ / "chat/b.jsonl")), UsageError);
+}
+
+TEST_F(TokenizeConversationsTest, AFolderIsReadWithAllBelowItAndItsFirstFileThatIsNotEmptyDecides) {
+  folder_.write("chat/a.jsonl", "");
+  folder_.write("chat/b/deep.jsonl", kTwo);
+  folder_.write("chat/c.json", R"([{"instruction": "Add", "output": "2"}])");
+  folder_.write("chat/.hidden.jsonl", kTwo);
+  const auto files = ConversationSource{}.files(folder_ / "chat");
+  EXPECT_THAT(files, testing::ElementsAre(folder_ / "chat/b/deep.jsonl", folder_ / "chat/c.json"));
+  folder_.write("empty/a.jsonl", "");
+  EXPECT_TRUE(ConversationSource{}.files(folder_ / "empty").empty());
+}
+
+TEST_F(TokenizeConversationsTest, AFolderOfConversationsAndTextIsRefused) {
+  const auto refusal = [&](const char* folder) {
+    try {
+      ConversationSource{}.files(folder_ / folder);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  folder_.write("one/a.jsonl", kTwo);
+  folder_.write("one/below/notes.txt", "x");
+  EXPECT_THAT(refusal("one"), HasSubstr("some of these files hold conversations and some text"));
+  EXPECT_THAT(refusal("one"), HasSubstr("one/below/notes.txt text. Name the files of one kind"));
+  folder_.write("two/a.jsonl", R"({"text": "once"})");
+  folder_.write("two/b.json", R"([{"instruction": "Add", "output": "2"}])");  // no folder of text would read it
+  EXPECT_THAT(refusal("two"), HasSubstr("two/b.json holds conversations"));
+  folder_.write("three/facts.json", R"({"license": "mit"})");
+  folder_.write("three/a.txt", "x");
+  EXPECT_EQ(refusal("three"), "nothing was thrown");
 }
 
 }  // namespace

@@ -39,14 +39,13 @@ data::TokenizeOptions tokenize_options_of(const ParsedSettings& parsed) {
 std::vector<std::filesystem::path> conversation_files(const ParsedSettings& parsed) {
   const data::ConversationSource source = train::conversation_source(parsed.settings);
   std::vector<std::filesystem::path> files;
-  size_t with = 0;
+  std::string text;  // the first that holds no conversations
   for (const std::string& path : parsed.list) {
     const auto found = source.files(path);
     files.insert(files.end(), found.begin(), found.end());
-    with += found.empty() ? 0 : 1;
+    if (found.empty() && text.empty()) text = path;
   }
-  if (with > 0 && with < parsed.list.size())
-    throw UsageError("error: some of these files hold conversations and some text; a set holds one or the other");
+  if (!files.empty() && !text.empty()) throw UsageError("error: " + data::mixed_kinds(files.front(), text));
   return files;
 }
 

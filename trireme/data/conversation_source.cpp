@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
 #include "trireme/base/text.h"
+#include "trireme/data/text_files.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -17,25 +18,72 @@ constexpr uint64_t kRenderingVersion = 3;  // of rendering and masks: raise it w
 
 bool is_conversations_name(const fs::path& path) { return path.extension() == ".json" || path.extension() == ".jsonl"; }
 
+// A folder's files, by name.
+struct Folder {
+  std::vector<fs::path> conversations, text;  ///< those of which the name alone says it; *.jsonl may be either
+  bool any_named = false;  ///< also empty files
+
+  explicit Folder(const fs::path& path) {
+    std::vector<std::string> named, others;
+    for_each_file(path.string(), [&](const std::string& name, int64_t bytes) {
+      const bool is_named = is_conversations_name(name);
+      any_named = any_named || is_named;
+      if (bytes == 0) return;
+      if (is_named)
+        named.push_back(name);
+      else if (text_kind(name) && fs::path(name).filename() != "README.md")  // that describes the others
+        others.push_back(name);
+    });
+    std::ranges::sort(named);
+    std::ranges::sort(others);
+    for (const std::string& name : named) conversations.push_back(path / name);
+    for (const std::string& name : others) text.push_back(path / name);
+  }
+};
+
+// The files of a folder whose first file decides. A folder of text would leave out its *.json without a word.
+std::vector<fs::path> found_in(Folder folder) {
+  std::vector<fs::path>& files = folder.conversations;
+  if (files.empty()) return {};
+  if (conversation_format_of(files.front())) {
+    if (!folder.text.empty()) throw UsageError(mixed_kinds(files.front(), folder.text.front()));
+    return std::move(files);
+  }
+  const auto is_text = [](const fs::path& file) { return text_kind(file.string()).has_value(); };
+  const auto text = std::ranges::find_if(files, is_text);
+  if (text == files.end() && folder.text.empty()) return {};
+  for (const fs::path& file : files)
+    if (!is_text(file) && conversation_format_of(file))
+      throw UsageError(mixed_kinds(file, text == files.end() ? folder.text.front() : *text));
+  return {};
+}
+
 }  // namespace
 
+std::string mixed_kinds(const fs::path& conversations, const fs::path& text) {
+  return fmt::format(
+      "some of these files hold conversations and some text; a set holds one or the other: {} holds conversations, {} "
+      "text. Name the files of one kind",
+      conversations.string(), text.string());
+}
+
 std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
-  std::vector<fs::path> files;
-  if (use == Use::never) return files;
+  if (use == Use::never) return {};
   std::error_code ignored;
   if (use == Use::always && !fs::exists(path, ignored))
     throw UsageError(fmt::format("the file of conversations {} does not exist", path.string()));
   if (fs::is_directory(path, ignored)) {
-    for (const auto& entry : fs::directory_iterator(path, ignored))
-      if (is_conversations_name(entry.path()) && entry.is_regular_file(ignored)) files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-    if (files.empty() && use == Use::always)
+    Folder folder(path);
+    if (use == Use::found) return found_in(std::move(folder));
+    if (!folder.any_named)
       throw UsageError(fmt::format("{} holds no file of conversations (*.json, *.jsonl)", path.string()));
-  } else if (is_conversations_name(path) || use == Use::always) {
-    files.push_back(path);
+    if (folder.conversations.empty())
+      throw UsageError(fmt::format("every file of conversations in {} is empty", path.string()));
+    return std::move(folder.conversations);
   }
-  if (use == Use::found && !files.empty() && !conversation_format_of(files.front())) files.clear();
-  return files;
+  if (!is_conversations_name(path) && use != Use::always) return {};
+  if (use == Use::found && !conversation_format_of(path)) return {};
+  return {path};
 }
 
 const text::ChatFamily& ConversationSource::family(std::span<const fs::path> files) const {

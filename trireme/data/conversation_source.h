@@ -14,13 +14,14 @@ namespace trireme::data {
 
 struct ConversationSource {
   enum class Use { found, never, always };
-  Use use = Use::found;  ///< found: only if the first file's first record is a conversation
+  Use use = Use::found;  ///< found: only if the first record of the first file that is not empty is a conversation
   ConversationOptions options;
   std::optional<std::string> chat_template;  ///< empty: the template of the model in `folder`; alpaca for Alpaca's form
   std::filesystem::path folder;  ///< of the tokenizer
 
-  /// The files of conversations at `path`: the file itself, or a folder's *.json and *.jsonl, sorted. Empty for other
-  /// text. Errors    UsageError: a folder without any, with Use::always
+  /// The files of conversations at `path`: the file itself, or the *.json and *.jsonl of a folder and of all folders
+  /// below it that are not empty, sorted by the bytes of their names. Empty for other text.
+  /// Errors    UsageError: a folder without any, with Use::always; a folder of conversations and text, with Use::found
   std::vector<std::filesystem::path> files(const std::filesystem::path& path) const;
 
   /// The template that writes the conversations. Errors    UsageError that asks for a template's name
@@ -29,5 +30,8 @@ struct ConversationSource {
   /// Differs if any option differs that changes a file's tokens.
   uint64_t fingerprint(const text::ChatFamily& family) const;
 };
+
+/// What is said of files of both kinds, which would need different tokens: one file of each is named.
+std::string mixed_kinds(const std::filesystem::path& conversations, const std::filesystem::path& text);
 
 }  // namespace trireme::data

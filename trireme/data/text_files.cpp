@@ -25,14 +25,6 @@ std::string_view extension(std::string_view name) {
   return dot == std::string_view::npos || name.find('/', dot) != std::string_view::npos ? "" : name.substr(dot);
 }
 
-std::optional<TextKind> known_kind(std::string_view name) {
-  const std::string_view end = extension(name);
-  if (end == ".jsonl" || end == ".ndjson") return TextKind::jsonl;
-  if (end == ".parquet") return TextKind::parquet;
-  if (end == ".txt" || end == ".text" || end == ".md") return TextKind::plain;
-  return std::nullopt;
-}
-
 [[noreturn]] void refuse(const fs::path& path, std::string_view rule) {
   throw UsageError(fmt::format("{}: {}", path.string(), rule));
 }
@@ -41,8 +33,8 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-// Calls `take(name below root, bytes)` for each regular file below `root`/`below`, in no order.
-template <typename Take>
+using Take = std::function<void(const std::string& name, int64_t bytes)>;
+
 void walk(const std::string& root, const std::string& below, const Take& take) {
   const std::string path = below.empty() ? root : root + "/" + below;
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path.c_str()));
@@ -51,7 +43,6 @@ void walk(const std::string& root, const std::string& below, const Take& take) {
     if (entry->d_name[0] == '.') continue;
     const std::string name = below.empty() ? entry->d_name : below + "/" + entry->d_name;
     struct stat info{};
-    // Links are followed to files, not to folders: those might lead back.
     if (::fstatat(::dirfd(folder.get()), entry->d_name, &info, 0) != 0)
       refuse(root + "/" + name, fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
     if (S_ISDIR(info.st_mode) && entry->d_type != DT_LNK)
@@ -62,6 +53,16 @@ void walk(const std::string& root, const std::string& below, const Take& take) {
 }
 
 }  // namespace
+
+std::optional<TextKind> text_kind(std::string_view name) {
+  const std::string_view end = extension(name);
+  if (end == ".jsonl" || end == ".ndjson") return TextKind::jsonl;
+  if (end == ".parquet") return TextKind::parquet;
+  if (end == ".txt" || end == ".text" || end == ".md") return TextKind::plain;
+  return std::nullopt;
+}
+
+void for_each_file(const std::string& folder, const Take& take) { walk(folder, "", take); }
 
 void TextFiles::add(uint32_t root, std::string_view name, int64_t bytes, TextKind kind) {
   files_.push_back({bytes, names_.size(), root, kind});
@@ -76,8 +77,8 @@ void TextFiles::add_folder(const std::string& root) {
   const auto index = static_cast<uint32_t>(roots_.size() - 1);
   const size_t first = files_.size();
   bool any = false;
-  walk(root, "", [&](const std::string& name, int64_t bytes) {
-    const auto kind = known_kind(name);
+  for_each_file(root, [&](const std::string& name, int64_t bytes) {
+    const auto kind = text_kind(name);
     any = any || kind;
     if (kind && bytes > 0) add(index, name, bytes, *kind);
   });
@@ -105,7 +106,7 @@ TextFiles TextFiles::list(std::span<const std::string> sources) {
       refuse(source, "the file is empty");
     } else {
       const auto index = static_cast<uint32_t>(files.roots_.size() - 1);
-      files.add(index, "", info.st_size, known_kind(source).value_or(TextKind::plain));
+      files.add(index, "", info.st_size, text_kind(source).value_or(TextKind::plain));
     }
   }
   return files;

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,14 @@
 namespace trireme::data {
 
 enum class TextKind : uint8_t { plain, jsonl, parquet };
+
+/// The kind of a folder's file of that name; nothing: it is no text.
+std::optional<TextKind> text_kind(std::string_view name);
+
+/// Calls take(name below `folder`, bytes) for each regular file of a folder and of the folders below it, in no order.
+/// Names that begin with a dot are left out, and so are links to folders, which might lead back.
+/// Errors    UsageError: a folder that cannot be read
+void for_each_file(const std::string& folder, const std::function<void(const std::string& name, int64_t bytes)>& take);
 
 class TextFiles {
  public:
