@@ -5,10 +5,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "tests/generate/support.h"
 #include "trireme/base/error.h"
+#include "trireme/generate/alone.h"
 
 namespace trireme::generate {
 namespace {
@@ -154,6 +156,68 @@ TEST(Generator, WritesOnWhenTheModelsPositionsAreUsedUp) {
 
 TEST(Generator, RefusesTokensOutsideTheVocabulary) {
   EXPECT_THROW(run({}, {{.tokens = {100000}, .max_new_tokens = 1}}), UsageError);
+}
+
+TEST(Generator, RefusesNumbersOutOfTheBoundsOfTheSettings) {
+  const auto refusal = [](const Request& request) {
+    try {
+      run({}, {request});
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  const auto drawn = [](const Sampling& sampling) {
+    return Request{.tokens = {1, 2}, .max_new_tokens = 2, .sampling = sampling};
+  };
+  EXPECT_EQ(refusal({.tokens = {1, 2}, .max_new_tokens = 0}), "max_new_tokens must be at least 1, not 0");
+  EXPECT_EQ(refusal({.tokens = {1, 2}, .max_new_tokens = -4}), "max_new_tokens must be at least 1, not -4");
+  EXPECT_EQ(refusal(drawn({.temperature = -1})), "temperature must be at least 0, not -1");
+  EXPECT_EQ(refusal(drawn({.temperature = NAN})), "temperature must be at least 0, not nan");
+  EXPECT_EQ(refusal(drawn({.top_k = 0})), "top_k must be at least 1, not 0");
+  EXPECT_EQ(refusal(drawn({.top_p = 7})), "top_p must be above 0 and at most 1, not 7");
+  EXPECT_EQ(refusal(drawn({.top_p = 0})), "top_p must be above 0 and at most 1, not 0");
+  EXPECT_EQ(refusal(drawn({.min_p = -1})), "min_p must be at least 0 and at most 1, not -1");
+  EXPECT_EQ(refusal(drawn({.repetition_penalty = 0})), "repetition_penalty must be above 0, not 0");
+  EXPECT_EQ(refusal(drawn({})), "nothing was thrown");
+  EXPECT_EQ(refusal({.tokens = {1, 2}, .judged_from = 1}), "nothing was thrown");  // 0 new tokens are right
+}
+
+TEST(Generator, AnErrorOfACallersFunctionEndsItsTextAlone) {
+  const Room room{.texts = 4, .tokens = 16, .cache_tokens = 1024};
+  Alone alone(config_of(Job{}), kFloat32, {}, room);
+  Generator& generator = alone.generator();
+  std::vector<int> written(6);
+  const auto add = [&](size_t number, bool throws) {
+    generator.add({.tokens = {1, 2, static_cast<int64_t>(number)},
+                   .max_new_tokens = 5,
+                   .take = [&written, number, throws](int64_t, double) {
+                     if (throws && written[number] == 2) throw std::runtime_error("mine");
+                     ++written[number];
+                     return true;
+                   }});
+  };
+  for (size_t number = 0; number < 5; ++number) add(number, number == 1);
+  EXPECT_THROW(generator.run(), std::runtime_error);
+  add(5, false);
+  generator.run();  // the others are written on, and so is a new one
+  EXPECT_EQ(written, (std::vector<int>{5, 2, 5, 5, 5, 5}));
+  EXPECT_EQ(generator.num_texts() + generator.num_waiting(), 0);
+}
+
+TEST(Generator, ARunThatFailsEndsItsTextsAndNotTheGenerator) {
+  double weight = NAN;
+  const auto fill = [&](const model::ParameterSpec&, const at::Tensor& to) { at::Tensor(to).fill_(weight); };
+  Alone alone(config_of(Job{}), kFloat32, fill, {.texts = 2, .tokens = 16, .cache_tokens = 512});
+  int written = 0;
+  const Request request{.tokens = {1, 2}, .max_new_tokens = 3, .take = [&](int64_t, double) { return ++written > 0; }};
+  alone.generator().add(request);
+  EXPECT_THROW(alone.generator().run(), ShapeError);  // "a logit is NaN"
+  weight = 0.01;
+  alone.refill(fill);
+  alone.generator().add(request);
+  alone.generator().run();
+  EXPECT_EQ(written, 3);
 }
 
 }  // namespace

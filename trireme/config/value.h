@@ -15,6 +15,9 @@ namespace trireme::config {
 /// Stores the value where `setting` points, unless it is refused.
 std::optional<Refusal> assign(const Setting& setting, const Given& given);
 
+/// The bounds of a rule for a number that no setting holds: a program's own. In the words of assign().
+std::optional<Refusal> check_number(std::string_view key, const Rules& rules, double value);
+
 /// The value as YAML and the command line take it: "4", "[0.9, 0.95]", "30s", "auto", "null". Texts have no quotes.
 std::string value_text(const Setting& setting);
 

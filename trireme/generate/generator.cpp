@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
+#include "trireme/config/value.h"
 #include "trireme/ops/checks.h"
 
 namespace trireme::generate {
@@ -111,6 +113,11 @@ void Generator::check(const Request& request) const {
   for (const int64_t token : request.tokens)
     if (token < 0 || token >= config_.vocab_size)
       throw UsageError(fmt::format("token {} is outside the vocabulary of {}", token, config_.vocab_size));
+  if (!request.judged_from) {
+    if (const auto refusal = config::check_number("max_new_tokens", {.at_least = 1}, double(request.max_new_tokens)))
+      throw UsageError(refusal->headline);
+    generate::check(request.sampling);
+  }
   scheduler_.check(request);
 }
 
@@ -164,7 +171,7 @@ void Generator::run() {
   for (;;) {
     std::vector<Part> parts = scheduler_.next(copy);
     const bool starts = !parts.empty(), busy = starts || !on_their_way_.empty();
-    if (kind == Gathered::each_run ? !someone_is_busy(busy) : !busy) return;
+    if (kind == Gathered::each_run ? !someone_is_busy(busy) : !busy) break;
     if (starts)
       start(std::move(parts));
     else if (kind == Gathered::each_run)
@@ -172,6 +179,7 @@ void Generator::run() {
     const auto under_way = std::ssize(on_their_way_);
     if (under_way > 0 && (!starts || under_way == scheduler_.limits().rounds)) finish_oldest();
   }
+  check_invariant(scheduler_.idle(), "all texts have ended when none of them can go on");
 }
 
 // The code of a token behind a prompt is uniform, by seed and position.
@@ -189,7 +197,20 @@ at::Tensor Generator::uniform_codes(uint64_t seed, std::span<const int64_t> posi
   return at::tensor(codes, at::kLong);
 }
 
+// If the run fails, its texts end: nothing is known of them, and others may still be written.
 void Generator::start(std::vector<Part> parts) {
+  const size_t under_way = on_their_way_.size();
+  try {
+    compute(parts);
+  } catch (...) {
+    on_their_way_.resize(under_way);
+    for (const Part& part : parts) scheduler_.finish(*part.text);
+    throw;
+  }
+  on_their_way_.back().parts = std::move(parts);
+}
+
+void Generator::compute(const std::vector<Part>& parts) {
   std::vector<int64_t> wanted, targets;
   Rows rows;
   for (const Part& part : parts) {
@@ -219,7 +240,6 @@ void Generator::start(std::vector<Part> parts) {
   results.values.assign(static_cast<size_t>(2 * count), NAN);
   const at::Tensor drawn = at::from_blob(results.values.data(), {count, 2}, at::kDouble);
   if (logits.defined() && !wanted.empty()) draw_rows(parts, logits, targets, drawn);
-  results.parts = std::move(parts);
   // The lane of gradients, which generation does not send: results wait behind no activations of the next run.
   comm::Communicator& stages = *engine_.communicators().stages[schedule::kGradients];
   if (stages.size() > 1)
@@ -227,24 +247,34 @@ void Generator::start(std::vector<Part> parts) {
         stages.broadcast(drawn, engine_.plan().stage_rank_of(static_cast<int>(engine_.plan().model->units.size()) - 1));
 }
 
+// An error in a request's functions ends its text alone: the others hear of what the run has found.
 void Generator::finish_oldest() {
   const Results run = std::move(on_their_way_.front());
   on_their_way_.pop_front();
   if (run.arrival) run.arrival->wait();
   const double* results = run.values.data();
+  std::exception_ptr error;
   for (const Part& part : run.parts) {
     if (!part.is_awaited) continue;
-    scheduler_.arrived(part);
-    const bool judges = part.text->request.judged_from.has_value();
-    for (int64_t i = part.first_wanted; i < part.tokens; ++i, results += 2)
-      if (judges) {
-        part.text->judged.push_back(results[1]);
-        part.text->is_greedy = part.text->is_greedy && results[0] > 0;
-      } else {
-        take(*part.text, static_cast<int64_t>(results[0]), results[1]);  // the text may end here
-      }
-    if (judges) finish_judged(*part.text);
+    try {
+      finish_part(part, results);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+    results += 2 * (part.tokens - part.first_wanted);
   }
+  if (error) std::rethrow_exception(error);
+}
+
+void Generator::finish_part(const Part& part, const double* results) {
+  scheduler_.arrived(part);
+  Text& text = *part.text;
+  if (!text.request.judged_from) return take(text, static_cast<int64_t>(results[0]), results[1]);
+  for (int64_t i = part.first_wanted; i < part.tokens; ++i, results += 2) {
+    text.judged.push_back(results[1]);
+    text.is_greedy = text.is_greedy && results[0] > 0;
+  }
+  finish_judged(text);
 }
 
 void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
@@ -312,11 +342,19 @@ void Generator::take(Text& text, int64_t token, double logprob) {
     scheduler_.finish(text);
     if (finished) finished(why);
   };
+  const auto goes_on = [&] {
+    try {
+      return !r.take || r.take(token, logprob);
+    } catch (...) {
+      scheduler_.finish(text);
+      throw;
+    }
+  };
   if (std::ranges::find(r.stop_ids, token) != r.stop_ids.end()) {
-    if (r.takes_stop && r.take) r.take(token, logprob);
+    if (r.takes_stop) goes_on();
     return end(Finish::stop);
   }
-  if (r.take && !r.take(token, logprob)) return end(Finish::caller);
+  if (!goes_on()) return end(Finish::caller);
   if (text.drawn + 1 >= r.max_new_tokens) return end(Finish::length);
   if (std::ssize(text.tokens) >= scheduler_.limits().context && !r.slides) return end(Finish::context);
   scheduler_.append(text, token);

@@ -32,7 +32,7 @@ class Generator {
 
   /// A request waits until run() has room for it. Every rank of a copy of the model adds the same requests; the copies
   /// (data-parallel ranks) have different ones.
-  /// Errors    UsageError if it can never run
+  /// Errors    UsageError if it can never run, asks for no new token, or draws with numbers out of their bounds
   int64_t add(Request request);
   /// Refuses what add() refuses. A rank that checks the others' requests, too, fails when they fail.
   void check(const Request& request) const;
@@ -42,7 +42,8 @@ class Generator {
   ///
   /// Cost      a pass over the weights for each run; a run has one token of every text that is being written, and
   ///           tokens of prompts
-  /// Errors    ShapeError if logits are not finite
+  /// Errors    ShapeError if logits are not finite; what a request's functions throw. The text of such an error has
+  ///           ended then, and is not told `finished`. The next run() goes on with the others
   void run();
 
   int64_t num_texts() const { return scheduler_.num_texts(); }
@@ -54,7 +55,9 @@ class Generator {
  private:
   bool someone_is_busy(bool busy);
   void start(std::vector<Part> parts);
+  void compute(const std::vector<Part>& parts);
   void finish_oldest();
+  void finish_part(const Part& part, const double* results);
   void idle();
   struct Rows {  ///< of a run
     std::vector<int64_t> ids, positions, places, codes;

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
+#include "trireme/config/value.h"
 
 namespace trireme::generate {
 namespace {
@@ -57,6 +58,17 @@ size_t likeliest(std::span<const float> logits) {
 }
 
 }  // namespace
+
+void check(const Sampling& s) {
+  const auto check = [](std::string_view name, const config::Rules& rules, double value) {
+    if (const auto refusal = config::check_number(name, rules, value)) throw UsageError(refusal->headline);
+  };
+  check("repetition_penalty", bounds::repetition_penalty(), s.repetition_penalty);
+  check("temperature", bounds::temperature(), s.temperature);
+  if (s.top_k) check("top_k", {.at_least = 1}, static_cast<double>(*s.top_k));
+  check("top_p", bounds::top_p(), s.top_p);
+  check("min_p", bounds::min_p(), s.min_p);
+}
 
 void penalize(std::span<float> logits, std::span<const int64_t> seen, double penalty) {
   if (penalty == 1) return;

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "trireme/config/declaration.h"
+
 namespace trireme::generate {
 
 /// The settings of a draw, with the meanings that they have in transformers. They apply in this order.
@@ -19,6 +21,17 @@ struct Sampling {
   double min_p = 0;  ///< only tokens with this share of the likeliest one's probability
   uint64_t seed = 42;
 };
+
+/// Bounds of these numbers, which the settings of commands have too.
+namespace bounds {
+inline config::Rules temperature() { return {.at_least = 0}; }
+inline config::Rules top_p() { return {.above = 0, .at_most = 1}; }
+inline config::Rules min_p() { return {.at_least = 0, .at_most = 1}; }
+inline config::Rules repetition_penalty() { return {.above = 0}; }
+}  // namespace bounds
+
+/// Errors    UsageError naming the number that is out of its bounds
+void check(const Sampling& sampling);
 
 /// Which draw it is.
 struct Draw {

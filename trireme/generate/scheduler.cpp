@@ -195,6 +195,7 @@ void Scheduler::append(Text& text, int64_t token) {
 }
 
 void Scheduler::finish(Text& text) {
+  if (text.reads_for != nullptr) text.reads_for->being_read = false;  // it ends before it has read it
   if (text.request.parks && text.cached > 0) keep_prefix(text, parked_, text.cached);
   for (const int32_t page : text.pages) pages_.leave(page);
   reserved_ -= text.reserved;

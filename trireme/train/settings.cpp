@@ -6,6 +6,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/problems.h"
 #include "trireme/data/settings.h"
+#include "trireme/generate/sampling.h"
 
 namespace trireme::train {
 
@@ -260,17 +261,16 @@ config::Section section(GenerateSettings& s) {
                   .example = "65536"}},
            {"generate.max_new_tokens", &s.max_new_tokens, "tokens to write", {.unit = "tokens", .at_least = 1}},
            {"generate.temperature", &s.temperature, "divides the logits; 0 always takes the likeliest token",
-            Rules{.at_least = 0}},
+            generate::bounds::temperature()},
            {"generate.top_k", &s.top_k, "draw among this many of the likeliest tokens",
             Rules{.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "all", .example = "50"}},
            {"generate.top_p", &s.top_p, "draw among the likeliest tokens that together have this probability",
-            Rules{.above = 0, .at_most = 1}},
+            generate::bounds::top_p()},
            {"generate.min_p", &s.min_p, "draw among tokens with at least this share of the likeliest one's probability",
-            Rules{.at_least = 0, .at_most = 1}},
-           {"generate.repetition_penalty",
-            &s.repetition_penalty,
+            generate::bounds::min_p()},
+           {"generate.repetition_penalty", &s.repetition_penalty,
             "divides positive logits of tokens that are there already, and multiplies negative ones",
-            {.above = 0}},
+            generate::bounds::repetition_penalty()},
            {"generate.logprobs", &s.logprobs,
             "with generate.prompts: results have the tokens and their log-probabilities, at the temperature and "
             "over the whole vocabulary"},

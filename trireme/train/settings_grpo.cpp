@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/config/problems.h"
+#include "trireme/generate/sampling.h"
 #include "trireme/model/settings.h"
 
 namespace trireme::train {
@@ -152,9 +153,9 @@ config::Section section(GrpoSettings& s) {
            {"grpo.top_k", &s.top_k, "draw only from the likeliest K tokens",
             Rules{.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "all tokens", .example = "50"}},
            {"grpo.top_p", &s.top_p, "draw only from the likeliest tokens with this probability together",
-            Rules{.above = 0, .at_most = 1}},
+            generate::bounds::top_p()},
            {"grpo.min_p", &s.min_p, "draw only tokens with this share of the likeliest one's probability",
-            Rules{.at_least = 0, .at_most = 1}},
+            generate::bounds::min_p()},
            {"grpo.rollout_batch_size", &s.rollout_batch_size, "answers that a copy of the model writes at a time",
             count("answers")},
            {"grpo.rollout_quantize", &s.rollout_quantize,
