@@ -67,6 +67,20 @@ ANSWERS = [
     ("data tokenize text.txt --data.tokenizer byte --output set", 0, []),
     ("data train_tokenizer text.txt --output tok --vocab_size 300", 0, []),
     ("data show set --data.tokenizer tok", 2, ["set was tokenized with another tokenizer (byte) than --data.tokenizer tok (", "name the one it was made with"]),
+    ("data tokenize text.txt --data.tokenizer byte --output more --data.mixture [text.txt]", 2,
+     ["trireme data tokenize does not use data.mixture (command line)", "leave it out; it uses data, data.tokenizer"]),
+    ("data show text.txt --data.tokenizer byte --max_documents 1", 2, ["trireme data show does not use prepare.max_documents", "prepare.count"]),
+    ("data train_tokenizer text.txt --output more --max_documents 5", 2, ["trireme data train_tokenizer does not use prepare.max_documents"]),
+    ("data stats set --optimizer.lr 1", 2, ["trireme data stats does not use optimizer.lr"]),
+    ("data stats set --config whole.yaml", 0, ["documents"]),
+    ("data stats set --config other.yaml", 2, ["does not use prepare.vocab_size (other.yaml:2)"]),
+    ("data ledger llama-5m --optimizer.lr 1e-3 --count 1 --step 1", 2, ["trireme data ledger does not use prepare.count"]),
+    ("data stats --help", 0, ["--prepare.json  (or --json)"]),
+    ("data tokenize text.txt --data.tokenizer byte --output more/", 2, ["--output more/ is a folder", "--output more/tokens"]),
+    ("data tokenize text.txt --data.tokenizer byte --output .", 2, ["--output . is a folder"]),
+    ("data tokenize text.txt --data.tokenizer byte --output named.bin", 0, ["named.bin, .idx and .json"]),
+    ("data show several --data.tokenizer byte --count 3", 0, ["several/a.txt, document 0", "several/b.txt, document 0", "several/c.jsonl, document 0"]),
+    ("data show mixed --data.tokenizer byte", 2, ["some of these files hold conversations and some text", "mixed/b.txt text"]),
     ("plan --table llama-5m", 2, ["leave the other words out"]),
     ("plan --table --cluster 8xA100-80", 2, ["leave the other words out"]),
     ("explain memory llama-5m --rank 1", 2, ["there is no rank 1: the mesh has 1 rank, counted from 0"]),
@@ -143,6 +157,14 @@ def answers_hold(r):
     train = r.command("run", model=TINY, train__max_steps=1)[1:]
     (r.folder / "large.yaml").write_text("#" * (2 << 20))
     (r.folder / "run.yaml").write_text("seed: 1\n")
+    (r.folder / "whole.yaml").write_text("optimizer: {lr: 1e-3}\ndata: {mixture: [text.txt]}\ntrain: {max_steps: 3}\n")
+    (r.folder / "other.yaml").write_text("prepare:\n  vocab_size: 300\n")
+    for name in ("several", "mixed"):
+        (r.folder / name).mkdir()
+    for name in ("several/a.txt", "several/b.txt", "mixed/b.txt"):
+        (r.folder / name).write_text("some words")
+    (r.folder / "several/c.jsonl").write_text('{"text": "a line"}\n')
+    (r.folder / "mixed/a.jsonl").write_text('{"prompt": "Hi", "response": "Hello"}\n')
     result = r.run([r.program, *train])
     ring.require(result.code == 0, "a run to look at", str(result))
     bad = []

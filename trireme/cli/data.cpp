@@ -14,23 +14,36 @@ namespace {
 
 const std::vector<DataCommand>& commands() {
   static const std::vector<DataCommand> kCommands = {
-      {"tokenize", "trireme data tokenize FILES|FOLDERS... --data.tokenizer T --output PREFIX",
+      {"tokenize",
+       "trireme data tokenize FILES|FOLDERS... --data.tokenizer T --output PREFIX",
        "text, JSONL and Parquet to a tokenized set, on all cores; after an interruption the same command continues",
-       data_tokenize},
+       data_tokenize,
+       {"data", "data.tokenizer", "data.text_field", "data.append_eos", "data.format", "data.chat_template",
+        "data.learn", "data.long_conversations", "train.max_seq_length", "prepare.output", "prepare.overwrite",
+        "prepare.threads", "prepare.max_documents"}},
       {"stats",
        "trireme data stats PREFIX [PREFIX...]",
        "documents, tokens and lengths of tokenized sets, and the share of tokens that is trained on",
        data_stats,
-       {"prepare"}},
-      {"train_tokenizer", "trireme data train_tokenizer FILES|FOLDERS... --vocab_size N --output FOLDER",
-       "trains a byte-level BPE on the texts and writes tokenizer.json", data_train_tokenizer},
-      {"show", "trireme data show FILES|PREFIX --data.tokenizer T [--count N] [--ids]",
-       "documents token by token; marks the tokens that are trained on", data_show},
+       {"prepare.json"}},
+      {"train_tokenizer",
+       "trireme data train_tokenizer FILES|FOLDERS... --vocab_size N --output FOLDER",
+       "trains a byte-level BPE on the texts and writes tokenizer.json",
+       data_train_tokenizer,
+       {"data.text_field", "prepare.output", "prepare.overwrite", "prepare.threads", "prepare.vocab_size",
+        "prepare.min_frequency", "prepare.pre_tokenizer", "prepare.special_tokens"}},
+      {"show",
+       "trireme data show FILES|PREFIX --data.tokenizer T [--count N] [--ids]",
+       "documents token by token; marks the tokens that are trained on",
+       data_show,
+       {"data", "data.tokenizer", "data.text_field", "data.format", "data.chat_template", "data.learn",
+        "data.long_conversations", "train.max_seq_length", "prepare.count", "prepare.ids"}},
       {"ledger",
        "trireme data ledger MODEL|--config FILE ... --step N",
        "the samples of a pretraining step: source, documents, tokens; computed from the settings alone",
        data_ledger,
-       {"data", "train", "prepare"}},
+       {"data", "train", "prepare.step", "prepare.json", "prepare.threads"},
+       /*takes_a_run=*/true},
   };
   return kCommands;
 }
@@ -40,6 +53,29 @@ std::string data_overview() {
   for (const DataCommand& c : commands())
     text += fmt::format("  {:<16} {}\n  {:<16} {}\n", c.name, c.help, "", c.usage);
   return text + "\ntrireme data SUBCOMMAND --help lists its settings.\n";
+}
+
+constexpr std::string_view kOwn = "prepare.";  // settings that only trireme data reads
+
+/// Refuses what was given and has no effect. A run's file of settings may hold more than the command reads.
+void refuse_unused(const DataCommand& command, const ParsedSettings& parsed) {
+  using Kind = config::Source::Kind;
+  for (const auto& [key, source] : parsed.provenance) {
+    const bool is_own = key.starts_with(kOwn);
+    const bool counts = is_own ? source.kind >= Kind::environment : source.kind == Kind::command_line;
+    if (!counts || (command.takes_a_run && !is_own) ||
+        std::ranges::find(command.settings, key) != command.settings.end())
+      continue;
+    throw UsageError(fmt::format("error: trireme data {} does not use {} ({})\n  leave it out; it uses {}",
+                                 command.name, key, source.place, base::join(command.settings, ", ")));
+  }
+}
+
+/// The words of --help: "data" alone would be all settings of that group.
+std::vector<std::string> help_words(const DataCommand& command) {
+  std::vector<std::string> words = command.settings;
+  if (!command.takes_a_run) std::erase(words, "data");
+  return words;
 }
 
 }  // namespace
@@ -64,9 +100,12 @@ int run_data(Arguments arguments) {
     const ParsedSettings parsed = read_settings(
         arguments.subspan(1),
         {.command = fmt::format("data {}", c.name), .positional = "", .takes_list = true, .section = "prepare"});
-    if (!parsed.help) return c.run(parsed);
-    fmt::print("{}\n{}\n\n{}", c.usage, c.help, settings_help(c.settings, "prepare"));
-    return 0;
+    if (parsed.help) {
+      fmt::print("{}\n{}\n\n{}", c.usage, c.help, settings_help(help_words(c), "prepare"));
+      return 0;
+    }
+    refuse_unused(c, parsed);
+    return c.run(parsed);
   }
   throw UsageError(fmt::format("error: there is no trireme data {}{}; there is {}", arguments[0],
                                did_you_mean(arguments[0], names), base::join(names, ", ")));

@@ -16,7 +16,8 @@ struct DataCommand {
   const char* usage;  ///< one line: "trireme data stats PREFIX"
   const char* help;   ///< what it does, in one line
   int (*run)(const ParsedSettings& parsed);
-  std::vector<std::string> settings = {"data", "prepare"};  ///< groups that --help lists
+  std::vector<std::string> settings;  ///< that it reads; --help lists them
+  bool takes_a_run = false;           ///< all settings of a run may be given, as they were given to the run
 };
 
 int data_tokenize(const ParsedSettings& parsed);

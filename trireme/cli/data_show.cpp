@@ -109,7 +109,7 @@ void show_text(const std::string& path, const Settings& settings) {
   const auto tokenizer = named_tokenizer(settings, "show");
   data::TextSource source(data::TextFiles::list(std::span(&path, 1)), settings.data.text_field, *tokenizer);
   Printer printer(settings, *tokenizer, false);
-  int64_t document = 0;
+  int64_t file = -1, document = 0;  // of that file
   std::vector<int32_t> ids;
   while (printer.wants_more()) {
     const auto block = source.next_block();
@@ -121,8 +121,9 @@ void show_text(const std::string& path, const Settings& settings) {
         ids.insert(ids.end(), more.begin(), more.end());
       }
       if (!piece.ends_document) return;
-      printer.print(fmt::format("{}, document {}", source.files().path(block->first_file).string(), document++), ids,
-                    {});
+      document = piece.file == file ? document + 1 : 0;
+      file = piece.file;
+      printer.print(fmt::format("{}, document {}", source.files().path(file).string(), document), ids, {});
       ids.clear();
     });
   }

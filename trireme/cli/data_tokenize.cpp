@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "trireme/base/error.h"
@@ -15,15 +16,29 @@
 
 namespace trireme::cli {
 namespace {
+namespace fs = std::filesystem;
+
+// What stands before .bin, .idx and .json. A folder's own name would give files without a name of their own.
+std::string output_prefix(const std::string& given) {
+  if (given.empty())
+    throw UsageError(
+        "error: trireme data tokenize needs --output PREFIX: it writes PREFIX.bin, PREFIX.idx and PREFIX.json");
+  fs::path prefix = given;
+  if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
+  std::error_code ignored;
+  if (!prefix.has_filename() || fs::is_directory(prefix, ignored))
+    throw UsageError(fmt::format(
+        "error: --output {} is a folder, and trireme data tokenize writes PREFIX.bin, PREFIX.idx and PREFIX.json; name "
+        "a prefix in it: --output {}",
+        given, (prefix / "tokens").string()));
+  return prefix.string();
+}
 
 data::TokenizeOptions tokenize_options_of(const ParsedSettings& parsed) {
   const Settings& s = parsed.settings;
   if (parsed.list.empty()) throw UsageError("error: trireme data tokenize needs files or folders of text");
-  if (s.prepare.output.empty())
-    throw UsageError(
-        "error: trireme data tokenize needs --output PREFIX: it writes PREFIX.bin, PREFIX.idx and PREFIX.json");
   return {.sources = parsed.list,
-          .output = s.prepare.output,
+          .output = output_prefix(s.prepare.output),
           .text_field = s.data.text_field,
           .append_eos = s.data.append_eos,
           .num_threads =
@@ -36,9 +51,9 @@ data::TokenizeOptions tokenize_options_of(const ParsedSettings& parsed) {
 }
 
 /// The files, if they hold conversations; empty if they hold text.
-std::vector<std::filesystem::path> conversation_files(const ParsedSettings& parsed) {
+std::vector<fs::path> conversation_files(const ParsedSettings& parsed) {
   const data::ConversationSource source = train::conversation_source(parsed.settings);
-  std::vector<std::filesystem::path> files;
+  std::vector<fs::path> files;
   std::string text;  // the first that holds no conversations
   for (const std::string& path : parsed.list) {
     const auto found = source.files(path);
@@ -49,9 +64,7 @@ std::vector<std::filesystem::path> conversation_files(const ParsedSettings& pars
   return files;
 }
 
-int tokenize_conversations(const std::vector<std::filesystem::path>& files, const ParsedSettings& parsed) {
-  const Settings& s = parsed.settings;
-  const std::string& output = s.prepare.output;
+int tokenize_conversations(const std::vector<fs::path>& files, const Settings& s, const std::string& output) {
   if (data::TokenSet::exists(output) && !s.prepare.overwrite)
     throw UsageError(
         fmt::format("{}.idx already exists; name another --output, or replace it with --overwrite", output));
@@ -82,7 +95,8 @@ int tokenize_conversations(const std::vector<std::filesystem::path>& files, cons
 int data_tokenize(const ParsedSettings& parsed) {
   const auto start = std::chrono::steady_clock::now();
   data::TokenizeOptions options = tokenize_options_of(parsed);
-  if (const auto files = conversation_files(parsed); !files.empty()) return tokenize_conversations(files, parsed);
+  if (const auto files = conversation_files(parsed); !files.empty())
+    return tokenize_conversations(files, parsed.settings, options.output.string());
   const auto tokenizer = named_tokenizer(parsed.settings, "tokenize");
   data::TokenizeResult result;
   {

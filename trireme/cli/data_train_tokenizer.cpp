@@ -20,8 +20,6 @@ data::TrainTokenizerOptions train_options_of(const ParsedSettings& parsed) {
   if (parsed.list.empty()) throw UsageError("error: trireme data train_tokenizer needs files or folders of text");
   if (prepare.output.empty())
     throw UsageError("error: trireme data train_tokenizer needs --output FOLDER: it writes tokenizer.json there");
-  if (prepare.max_documents)
-    throw UsageError("error: trireme data train_tokenizer reads all documents; leave out --max_documents");
   return {.sources = parsed.list,
           .text_field = parsed.settings.data.text_field,
           .pattern = prepare.pre_tokenizer,

@@ -136,7 +136,7 @@ uint64_t TextSource::read_whole(const TextBlock& block, const Take& take) const 
     const fs::path path = files_.path(file);
     const std::string text = Reader(path, files_.bytes(file)).read(0, files_.bytes(file));
     hash = base::mix_key(hash, base::hash_text(text));
-    take({text});
+    take({.text = text, .file = file});
   }
   return hash;
 }
@@ -155,7 +155,11 @@ uint64_t TextSource::read_plain(const TextBlock& block, const Take& take) const 
     end = *cut;
     break;
   }
-  take({reader.read(begin->right_begin, end.left_end), block.begin == 0, end.left_end == reader.bytes()});
+  const std::string text = reader.read(begin->right_begin, end.left_end);
+  take({.text = text,
+        .begins_document = block.begin == 0,
+        .ends_document = end.left_end == reader.bytes(),
+        .file = block.first_file});
   return hash;
 }
 
@@ -176,7 +180,8 @@ uint64_t TextSource::read_lines(const TextBlock& block, const Take& take) const 
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     try {
-      if (const auto document = jsonl_text(std::string_view(text).substr(at, end - at), text_field_)) take({*document});
+      if (const auto document = jsonl_text(std::string_view(text).substr(at, end - at), text_field_))
+        take({.text = *document, .file = block.first_file});
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("{}: {}", place_of_line(path, first + static_cast<int64_t>(at)), error.what()));
     }
@@ -191,7 +196,7 @@ uint64_t TextSource::read_parquet(const TextBlock& block, const Take& take) cons
   if (block.begin >= column->num_row_groups()) return hash;  // a file without rows
   column->read(block.begin, [&](std::string_view text) {
     hash = base::mix_key(hash, base::hash_text(text));
-    take({text});
+    take({.text = text, .file = block.first_file});
   });
   return hash;
 }

@@ -31,6 +31,7 @@ struct TextPiece {
   std::string_view text;
   bool begins_document = true;
   bool ends_document = true;
+  int64_t file = 0;  ///< number in TextSource::files
 };
 
 class TextSource {
