@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
 #include "trireme/config/value.h"
+#include "trireme/generate/settings.h"
 
 namespace trireme::generate {
 namespace {

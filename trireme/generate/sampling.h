@@ -7,8 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "trireme/config/declaration.h"
-
 namespace trireme::generate {
 
 /// The settings of a draw, with the meanings that they have in transformers. They apply in this order.
@@ -22,14 +20,7 @@ struct Sampling {
   uint64_t seed = 42;
 };
 
-/// Bounds of these numbers, which the settings of commands have too.
-namespace bounds {
-inline config::Rules temperature() { return {.at_least = 0}; }
-inline config::Rules top_p() { return {.above = 0, .at_most = 1}; }
-inline config::Rules min_p() { return {.at_least = 0, .at_most = 1}; }
-inline config::Rules repetition_penalty() { return {.above = 0}; }
-}  // namespace bounds
-
+/// Holds the numbers to the bounds of settings.h.
 /// Errors    UsageError naming the number that is out of its bounds
 void check(const Sampling& sampling);
 

@@ -6,7 +6,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/problems.h"
 #include "trireme/data/settings.h"
-#include "trireme/generate/sampling.h"
+#include "trireme/generate/settings.h"
 
 namespace trireme::train {
 

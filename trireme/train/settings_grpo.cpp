@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/config/problems.h"
-#include "trireme/generate/sampling.h"
+#include "trireme/generate/settings.h"
 #include "trireme/model/settings.h"
 
 namespace trireme::train {
