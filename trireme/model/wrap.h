@@ -123,8 +123,9 @@ Wrapped wrap_loss(Loss loss) {
 /// Cost      one forward and backward of `example`, to measure shapes and memory; buffers and random state are
 ///           restored. With mesh.tp, each backward of a part sums the gradients of what is not divided over the ranks
 /// Errors    UsageError: no parts, equal names, a loss that is not the last part, cp above 1; tp above 1 and no
-///           parallel layer, or layers of another TensorRanks, or random numbers; ShapeError naming the part that
-///           cannot run on the output of the part before it
+///           parallel layer, or layers of another TensorRanks, or random numbers; modules whose parameters lie in the
+///           memory of a Trainer (store() gives them their own); ShapeError naming the part that cannot run on the
+///           output of the part before it
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision = {},
                   const Parallel& parallel = {}, const Grouping& grouping = {});
 
