@@ -154,6 +154,24 @@ def refuses(r):
                    f"refused: {lines[0][:150] if lines else ''}", f"{settings} {sentence} {len(lines)} {(folder / 'refused').exists()}\n{result}")
 
 
+def keeps_to_its_command(r):
+    """A run goes on with what it learns: a command for something else does not do it in silence, nor take settings that it does not read."""
+    folder = r.folder
+    resume = lambda subcommand, run, *more: [r.program, subcommand, "--resume", folder / run, "--train.max_steps", str(STEPS + 1), *more]
+    full = tuning.command(r, folder / "base", "refused", None, "pairs.jsonl", "finetune_full")
+    for words, *said in (
+            (resume("finetune_full", "all"), "is a run of task preferences, and trireme finetune_full is for task language", f"trireme pretrain --resume {folder / 'all'}"),
+            (resume("finetune_lora", "adapters"), "is a run of task preferences, and trireme finetune_lora is for task language"),
+            (resume("grpo", "all"), "is a run of task preferences, and trireme grpo is for task rewards"),
+            (resume("pretrain", "all", "--task", "language"), "task was preferences, is language now", "a run keeps its task"),
+            (resume("finetune_dpo", "all", "--lora.r", "4"), "trains all weights, and lora.r asks for adapters"),
+            (command(r, "refused", lora__target_modules="[q_proj]"), "lora.target_modules is set, but this run has no adapters; give lora.r"),
+            (command(r, "refused", grpo__beta=0.1), "grpo.beta is read with task rewards alone (trireme grpo), and this run has task preferences"),
+            ([*full, "--dpo.beta", "0.1"], "dpo.beta is read with task preferences alone (trireme finetune_dpo), and this run has task language")):
+        result = r.run(words)
+        ring.check(result.code == 2 and all(part in result.err for part in said) and not (folder / "refused").exists(), f"refused: {result.err.strip()[:150]}", str(result))
+
+
 def needs_its_reference(r):
     """Without the model before training there is nothing to compare with."""
     (r.folder / "base").rename(r.folder / "moved")
@@ -173,6 +191,7 @@ def main():
             draw(curves, sys.argv[2])
         scores(r)
         refuses(r)
+        keeps_to_its_command(r)
         needs_its_reference(r)
 
 

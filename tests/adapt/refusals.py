@@ -77,6 +77,7 @@ with ring.Ring(sys.argv[1]) as r:
     checkpoint = run / "step-00000001"
     resumed = lambda of: tuning.command(r, of, "run", resume=checkpoint, train__max_steps=2)
     refused(r, "a run whose base is another now", resumed(r.folder / "changed"), "base")
+    refused(r, "all weights in the folder of adapters", [r.program, "finetune_full", "--resume", run, "--train.max_steps", "2"], "trains adapters", "trireme pretrain --resume")
     generate = lambda adapter: [r.program, "generate", base, "--adapter", adapter, "--prompt", "the"]
     if "generate.adapter" in r.run([r.program, "help", "generate"]).out:
         refused(r, "an adapter of another base to generate with", generate(of_other), "of-other", *shape)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -131,6 +132,60 @@ void refuse_two_adapters(const ParsedSettings& parsed) {
                                    *parsed.settings.lora.initial_adapter, key));
 }
 
+// Without a rank there are no adapters, and all weights would be trained. A file of all settings says lora.r: null.
+void refuse_rules_of_no_adapters(const ParsedSettings& parsed) {
+  if (parsed.settings.lora.r || parsed.settings.lora.initial_adapter || parsed.given("lora.r")) return;
+  for (const auto& [key, source] : parsed.provenance)
+    if (key.starts_with("lora.") && parsed.given(key))
+      throw UsageError(
+          fmt::format("{} is set, but this run has no adapters; give lora.r, as in --lora.r 8, or leave it out", key));
+}
+
+// A file may hold the settings of several commands; typed settings are meant for this one.
+void refuse_words_of_another_task(const ParsedSettings& parsed) {
+  using train::Learning;
+  constexpr std::tuple<std::string_view, Learning, std::string_view> kOwners[] = {
+      {"dpo.", Learning::preferences, "finetune_dpo"}, {"grpo.", Learning::rewards, "grpo"}};
+  const Learning task = parsed.settings.task;
+  for (const auto& [key, source] : parsed.provenance)
+    for (const auto& [prefix, reads_it, command] : kOwners)
+      if (source.kind == config::Source::Kind::command_line && key.starts_with(prefix) && task != reads_it)
+        throw UsageError(
+            fmt::format("{} is read with task {} alone (trireme {}), and this run has task {}; leave it out", key,
+                        config::name_of(reads_it), command, config::name_of(task)));
+}
+
+bool is_resumed(const ParsedSettings& parsed) {
+  return std::ranges::any_of(parsed.provenance,
+                             [](const auto& entry) { return entry.second.kind == config::Source::Kind::checkpoint; });
+}
+
+// The task that a command is for. finetune_full has two: it classifies if that is asked for.
+std::string_view task_of(const Training& training, const Settings& settings) {
+  if (training.name == "finetune_full" && settings.task == train::Learning::classify) return "classify";
+  for (const auto& [key, value] : training.defaults)
+    if (key == "task") return value;
+  return config::name_of(train::Learning::language);
+}
+
+// A resumed run has its checkpoint's settings, so it would not do what another command is for.
+void refuse_run_of_another_command(const Training& training, const ParsedSettings& parsed) {
+  if (training.name == "pretrain" || !is_resumed(parsed)) return;
+  const Settings& s = parsed.settings;
+  const auto refuse = [&](const std::string& what_it_does, const std::string& what_is_asked) {
+    const std::string& run = s.resume.from == train::Resume::From::folder ? s.resume.folder : s.out_dir;
+    throw UsageError(
+        fmt::format("{} {}, and trireme {} {}; go on with that run: trireme pretrain --resume {}; or begin a new run "
+                    "from its weights",
+                    run, what_it_does, training.name, what_is_asked, run));
+  };
+  const std::string_view task = config::name_of(s.task), asked = task_of(training, s);
+  if (task != asked) refuse(fmt::format("is a run of task {}", task), fmt::format("is for task {}", asked));
+  const bool adapts = s.lora.r || s.lora.initial_adapter;
+  if (training.name == "finetune_full" && adapts) refuse("trains adapters", "trains all weights");
+  if (training.name == "finetune_lora" && !adapts) refuse("trains all weights", "trains adapters");
+}
+
 // What the start would refuse in the places of this machine. Ranks on other hosts see others.
 void check_places(const Settings& settings) {
   if (settings.launch.print || settings.launch.hosts || settings.launch.hostfile) return;
@@ -182,9 +237,12 @@ int run_training(const Training& training, Arguments arguments) {
                 .overlay = training_overlay(training.name),
                 .help = std::string(training.help),
                 .complete =
-                    [](ParsedSettings& parsed) {
+                    [&](ParsedSettings& parsed) {
+                      refuse_run_of_another_command(training, parsed);
                       replace_default_length(parsed);
                       refuse_two_adapters(parsed);
+                      refuse_rules_of_no_adapters(parsed);
+                      refuse_words_of_another_task(parsed);
                       complete_task(parsed);
                     },
                 .plan = train::plan_host,

@@ -52,6 +52,16 @@ const char* name_of_reference(const Settings& s) {
   return s.task == Learning::rewards && !s.grpo.reference && s.grpo.beta > 0 ? "grpo.reference" : nullptr;
 }
 
+// What a run learns is no setting that can change on the way: its folder and its numbers are those of one task.
+void refuse_another_task(const RunState& state, const fs::path& folder, const Settings& now) {
+  for (const std::string& change : changes_since(state.settings_yaml, now))
+    if (change.starts_with("task "))
+      throw UsageError(
+          fmt::format("{} of the run in {}; a run keeps its task: leave it out, or begin a new run from its "
+                      "weights",
+                      change, folder.string()));
+}
+
 void use_newest_of_a_run(std::string& model) {
   if (!model.empty() && !base::is_file(fs::path(model) / "config.json"))
     model = checkpoint::newest_or_itself(model).string();
@@ -85,6 +95,7 @@ void take_over_run(ParsedSettings& parsed) {
   const RunState state = parse_run_state(checkpoint::open_checkpoint(folder).state_json, folder);
   take_over(parsed, state.settings_yaml, folder.string());
   use_newest_of_a_run(s.model.name);
+  refuse_another_task(state, folder, s);
   if (base::is_file(folder / adapt::kAdapterConfigName)) {
     s.lora.initial_adapter = folder.string();
     for (const std::string& change : changes_since(state.settings_yaml, s))
@@ -102,6 +113,11 @@ void take_over_run(ParsedSettings& parsed) {
                       s.model.name, folder.string()));
     return;
   }
+  if (s.lora.r || s.lora.initial_adapter)
+    throw UsageError(
+        fmt::format("{} trains all weights, and {} asks for adapters; leave it out, or begin a new run from the "
+                    "weights: trireme finetune_lora {}",
+                    folder.string(), s.lora.r ? "lora.r" : "lora.initial_adapter", folder.string()));
   if (!parsed.given("model") && !has_model(s.model.name)) {
     if (const char* reference = name_of_reference(s); reference != nullptr && !s.model.name.empty())
       throw UsageError(
