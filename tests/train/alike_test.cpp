@@ -40,6 +40,24 @@ TEST(EpochLoss, IsTheMeanOfTheStepsOfAPass) {
   EXPECT_EQ(step(3, 1.2, 2), 3);  // the pass ends within the step
   EXPECT_EQ(step(4, 1.6, 1), 0);
   EXPECT_EQ(step(5, 2.0, 0), 0.5);
+  EXPECT_EQ(step(6, 3.0, 7), 7);  // a pass of one step
+}
+
+TEST(EpochLoss, APassOfOneStepIsTheFirstToo) {
+  EpochLoss losses(0);
+  base::StepEvent event{.step = 1, .loss = 4, .epoch = 1};
+  EXPECT_EQ(losses.note(event), "epoch    1 ended with step 1: mean training loss 4.0000 over 1 step");
+  EXPECT_EQ(event.measures.front(), (base::Measured{"epoch_loss", 4}));
+}
+
+TEST(EpochLoss, APassThatBeganBeforeThisStartHasNoMean) {
+  EpochLoss losses(1.5);
+  base::StepEvent second{.step = 4, .loss = 4, .epoch = 2}, third{.step = 5, .loss = 3, .epoch = 3};
+  EXPECT_EQ(losses.note(second),
+            "epoch    2 ended with step 4; it began before this start, so its mean loss is left out");
+  EXPECT_TRUE(second.measures.empty() && second.is_kept);
+  losses.note(third);
+  EXPECT_EQ(third.measures.front(), (base::Measured{"epoch_loss", 3}));
 }
 
 // A run of whole batches ends before the pass does.

@@ -118,6 +118,8 @@ def other_settings_want_other_answers(j):
     ring.require(result.code == 0, "a run that ends between two steps of a rollout", str(result))
     result = r.run(j.command("changed", train__max_steps=4, resume="true", grpo__beta=0.1))
     ring.check(result.code == 0 and "new ones are written" in result.text, "goes on with other settings and other answers", str(result))
+    result = r.run(j.command("changed", train__max_steps=None, train__epochs=9, resume="true", grpo__batch_size=2))
+    ring.check(result.code == 2 and "grpo.batch_size was 4, is 2 now, and train.epochs counts steps of one size" in result.err, "with epochs a rollout keeps its size", str(result))
 
 
 def bad_input_is_refused(j):

@@ -49,6 +49,31 @@ TEST(Setup, MorePassesThanANumberHoldsAreNoEnd) {
   EXPECT_EQ(run_steps(settings, 64, /*samples_per_epoch=*/12), 10);
 }
 
+// Passes and tokens are counted, not steps: those before a resume may have had another batch.
+TEST(Setup, AResumedRunWithAnotherBatchEndsWhereItsDataDo) {
+  Settings settings;
+  settings.train.global_batch_size = 4;
+  settings.train.epochs = 2;
+  EXPECT_EQ(run_steps(settings, 64, /*samples_per_epoch=*/16), 8);
+  EXPECT_EQ(run_steps(settings, 64, 16, {.step = 5, .samples = 20, .tokens = 20 * 64}), 8);  // the same batch
+  EXPECT_EQ(run_steps(settings, 64, 16, {.step = 5, .samples = 10, .tokens = 10 * 64}), 5 + 5);
+  EXPECT_EQ(run_steps(settings, 64, 16, {.step = 5, .samples = 40, .tokens = 40 * 64}), 5);  // nothing is left
+  settings.train.max_tokens = 24 * 64;
+  EXPECT_EQ(run_steps(settings, 64, 16, {.step = 5, .samples = 10, .tokens = 10 * 64}), 5 + 3);
+  settings.train.max_steps = 6;
+  EXPECT_EQ(run_steps(settings, 64, 16, {.step = 5, .samples = 10, .tokens = 10 * 64}), 6);
+}
+
+TEST(Setup, TheSettingThatEndsARunIsNamed) {
+  Settings settings;
+  settings.train.epochs = 2;
+  EXPECT_STREQ(ending_setting(settings, /*last=*/8, /*tokens_done=*/800, /*tokens_per_step=*/100), "train.epochs");
+  settings.train.max_tokens = 850;
+  EXPECT_STREQ(ending_setting(settings, 8, 800, 100), "train.max_tokens");
+  settings.train.max_steps = 8;
+  EXPECT_STREQ(ending_setting(settings, 8, 800, 100), "train.max_steps");
+}
+
 // Answers in 4 bits lie where no value is between two steps: the arena grows only by what does not fit there.
 TEST(Setup, AnswersInFourBitsTakeMemoryThatIsPlannedAnyway) {
   for (const char* texts : {"4", "512"}) {

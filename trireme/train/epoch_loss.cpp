@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "trireme/base/text.h"
 
@@ -11,20 +12,21 @@ namespace trireme::train {
 std::string EpochLoss::note(base::StepEvent& event) {
   sum_ += event.loss;
   ++steps_;
-  // Of a resumed run the first step is taken for one within a pass.
-  const double before = before_ >= 0 ? before_ : event.step == 1 ? 0 : event.epoch;
-  const double of_step = before_ >= 0 ? event.epoch - before_ : event.epoch / double(event.step);
-  before_ = event.epoch;
+  const double before = std::exchange(before_, event.epoch);
   if (!std::isfinite(event.epoch)) return "";
   const bool within = std::floor(event.epoch) > std::floor(before);
-  const bool at_end = epochs_ && event.step == event.max_steps && double(*epochs_) - event.epoch < of_step;
+  const bool at_end =
+      epochs_ && event.step == event.max_steps && double(*epochs_) - event.epoch < event.epoch - before;
   if (!within && !at_end) return "";
   const double mean = sum_ / double(steps_);
-  event.measures.push_back({"epoch_loss", mean});
+  const bool is_whole = std::exchange(is_whole_, true);
   event.is_kept = true;
+  if (is_whole) event.measures.push_back({"epoch_loss", mean});
+  const std::string head = fmt::format("epoch    {:.0f} ended with step {}",
+                                       within ? std::floor(event.epoch) : double(*epochs_), event.step);
   const std::string line =
-      fmt::format("epoch    {:.0f} ended with step {}: mean training loss {:.4f} over {}",
-                  within ? std::floor(event.epoch) : double(*epochs_), event.step, mean, base::plural(steps_, "step"));
+      is_whole ? fmt::format("{}: mean training loss {:.4f} over {}", head, mean, base::plural(steps_, "step"))
+               : head + "; it began before this start, so its mean loss is left out";
   sum_ = 0, steps_ = 0;
   return line;
 }

@@ -1,6 +1,7 @@
 // The mean training loss of each pass over the data.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,8 +12,10 @@ namespace trireme::train {
 
 class EpochLoss {
  public:
-  /// `epochs`: train.epochs. A run that it ends leaves out the batch that is not full, and its last step ends the pass.
-  explicit EpochLoss(std::optional<int64_t> epochs = {}) : epochs_(epochs) {}
+  /// `epoch`: passes before this start. A pass that it lies in is not seen whole, so its mean is left out. `epochs`:
+  /// train.epochs. A run that it ends leaves out the batch that is not full, and its last step ends the pass.
+  explicit EpochLoss(double epoch = 0, std::optional<int64_t> epochs = {})
+      : epochs_(epochs), before_(epoch), is_whole_(epoch == std::floor(epoch)) {}
 
   /// Takes in a finished step. If it ends a pass, adds the measure "epoch_loss" to the event, and returns the line to
   /// say; otherwise returns "".
@@ -22,7 +25,8 @@ class EpochLoss {
   std::optional<int64_t> epochs_;
   double sum_ = 0;
   int64_t steps_ = 0;
-  double before_ = -1;  ///< passes before the step; negative: no step yet
+  double before_ = 0;  ///< passes before the step
+  bool is_whole_ = true;  ///< every step of this pass was seen
 };
 
 }  // namespace trireme::train

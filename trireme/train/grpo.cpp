@@ -140,7 +140,7 @@ class Grpo : public Task {
   int64_t num_steps() const override {
     return run_steps(s_.settings, s_.sequence(), rows_of_epoch(s_.settings, std::ssize(questions_.all)));
   }
-  double epoch() const override { return double(rollout_.prompts_read) / double(questions_.all.size()); }
+  double epoch() const override { return double(prompts_read_) / double(questions_.all.size()); }
   int64_t held_out_samples() const override { return std::ssize(held_out_.all); }
 
   std::string held_out_text() const override {

@@ -41,9 +41,8 @@ class Loop {
       for (const std::string& line : introduction(*s_, *task_, *start_, moved_, *pace_)) say(line);
     evaluate_before_training();
     if (last_ > 0 && state_.step >= last_) {
-      say(fmt::format(
-          "nothing to do: the run ends at step {}, the checkpoint is at step {}; raise train.max_steps to go on", last_,
-          state_.step));
+      say(fmt::format("nothing to do: the run ends at step {}, the checkpoint is at step {}; raise {} to go on", last_,
+                      state_.step, ending_setting(c_, last_, state_.tokens, s_->tokens_per_step())));
       return 0;
     }
     launch::report_begun();
@@ -81,7 +80,8 @@ class Loop {
     first_step_ = state_.step;
     safe_point_();
     go_on_unless_stopped();
-    observers_ = std::make_unique<Observers>(*s_, *pace_, has_held_out() ? evaluation_interval_ : 0, state_.step);
+    observers_ = std::make_unique<Observers>(*s_, *pace_, has_held_out() ? evaluation_interval_ : 0, state_.step,
+                                             task_->epoch());
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { say(line); });
   }
 

@@ -32,13 +32,13 @@ class Observers {
  public:
   Observers(const Observers&) = delete;
   Observers& operator=(const Observers&) = delete;
-  /// Every rank must call. An evaluation_interval of 0: none.
-  Observers(Session& s, const Pace& pace, int64_t evaluation_interval, int64_t resumed_step)
+  /// Every rank must call. An evaluation_interval of 0: none. `epoch`: passes over the data before this start.
+  Observers(Session& s, const Pace& pace, int64_t evaluation_interval, int64_t resumed_step, double epoch)
       : on_error_(s.settings.save.on_error),
         recorder_(s.ranks.meeting.recorder),
         foresight_(s.foresight),
         disturbances_(s),
-        epoch_loss_(s.settings.train.epochs) {
+        epoch_loss_(epoch, s.settings.train.epochs) {
     if (s.settings.profile.measure) s.profile = profile_ = profile_of_run(s, pace.peak_flops(), evaluation_interval);
     const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;

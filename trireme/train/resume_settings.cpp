@@ -62,6 +62,23 @@ void refuse_another_task(const RunState& state, const fs::path& folder, const Se
                       change, folder.string()));
 }
 
+// Steps and passes of a run that learns from rewards are counted in its rollouts, from the first one on.
+void refuse_other_rollouts(const RunState& state, const ParsedSettings& parsed) {
+  const Settings& s = parsed.settings;
+  const auto epochs = parsed.provenance.find("train.epochs");
+  const bool ends_by_epochs =
+      s.train.epochs && (parsed.given("train.epochs") || (epochs != parsed.provenance.end() &&
+                                                          epochs->second.kind == config::Source::Kind::checkpoint));
+  if (s.task != Learning::rewards || !ends_by_epochs) return;
+  for (const std::string& change : changes_since(state.settings_yaml, s))
+    for (const char* key : {"grpo.batch_size ", "grpo.mini_batch_size ", "grpo.num_iterations "})
+      if (change.starts_with(key))
+        throw UsageError(
+            fmt::format("{}, and train.epochs counts steps of one size; leave it out, or say the last "
+                        "step with train.max_steps",
+                        change));
+}
+
 void use_newest_of_a_run(std::string& model) {
   if (!model.empty() && !base::is_file(fs::path(model) / "config.json"))
     model = checkpoint::newest_or_itself(model).string();
@@ -96,6 +113,7 @@ void take_over_run(ParsedSettings& parsed) {
   take_over(parsed, state.settings_yaml, folder.string());
   use_newest_of_a_run(s.model.name);
   refuse_another_task(state, folder, s);
+  refuse_other_rollouts(state, parsed);
   if (base::is_file(folder / adapt::kAdapterConfigName)) {
     s.lora.initial_adapter = folder.string();
     for (const std::string& change : changes_since(state.settings_yaml, s))

@@ -123,7 +123,14 @@ void check_pretrain(const Settings& settings) {
   keep_split(data, resume);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
   if (weights.empty()) refuse_foreign_weights(settings, "; for new weights say --model.from_scratch true");
-  const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
+  Done done;
+  if (!resume.empty() && !is_rewarded) {
+    const RunState before = parse_run_state(checkpoint::open_checkpoint(resume).state_json, resume);
+    done = {.step = before.step, .samples = before.samples, .tokens = before.tokens};
+  }
+  const auto check_length = [&](int64_t samples) {
+    run_steps(settings, sequence_length(settings, model), samples, done);
+  };
   if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));
   RunState state;

@@ -4,17 +4,17 @@
 #include <utility>
 
 #include "trireme/train/run_data.h"
-#include "trireme/train/setup.h"
 
 namespace trireme::train {
 
-SampleTask::SampleTask(Session& session, data::TrainingData data)
-    : s_(session), data_(std::move(data)), schedule_(lr_schedule(s_.settings, SampleTask::num_steps())) {}
+SampleTask::SampleTask(Session& session, data::TrainingData data) : s_(session), data_(std::move(data)) {}
 
 std::string SampleTask::restore(RunState& state) {
   const std::string changed = meet_data(s_.settings.data, data_.identity, state);
   keep_tokenizer(s_, state);
   samples_ = state.samples;
+  done_ = {.step = state.step, .samples = state.samples, .tokens = state.tokens};
+  schedule_ = lr_schedule(s_.settings, num_steps());
   loader_ = std::make_unique<data::BatchLoader>(data_.train, batch_options(), samples_);
   if (s_.settings.data.ledger) ledger_ = std::make_unique<LedgerFile>(s_.settings.out_dir, s_.environment.global_rank);
   return changed;
@@ -41,7 +41,7 @@ void SampleTask::after_step(RunState& state) {
 }
 
 int64_t SampleTask::num_steps() const {
-  return run_steps(s_.settings, s_.sequence(), data_.train->samples_per_epoch());
+  return run_steps(s_.settings, s_.sequence(), data_.train->samples_per_epoch(), done_);
 }
 
 double SampleTask::epoch() const { return double(samples_) / double(data_.train->samples_per_epoch()); }

@@ -12,6 +12,7 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/text/tokenizer.h"
 #include "trireme/train/ledger_file.h"
+#include "trireme/train/setup.h"
 #include "trireme/train/task.h"
 
 namespace trireme::train {
@@ -43,6 +44,7 @@ class SampleTask : public Task {
  private:
   Session& s_;
   data::TrainingData data_;
+  Done done_;  ///< before this start
   optim::LrSchedule schedule_;
   std::vector<double> held_out_measures_;
   int64_t samples_ = 0;  ///< consumed since the start of training, or since the data changed

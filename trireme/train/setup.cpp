@@ -261,14 +261,18 @@ int threads_of_a_rank(const Settings& settings) {
   return launch::share_cores(static_cast<int>(here)).threads_per_rank;
 }
 
-int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch) {
+int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch, const Done& done) {
   const train::TrainSettings& t = settings.train;
   constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
   int64_t steps = kNoEnd, samples = 0;
   if (t.epochs && __builtin_mul_overflow(*t.epochs, samples_per_epoch, &samples)) samples = kNoEnd;
   if (t.max_steps) steps = std::min(steps, *t.max_steps);
-  if (t.max_tokens) steps = std::min(steps, *t.max_tokens / (t.global_batch_size * sequence));
-  if (t.epochs) steps = std::min(steps, samples / t.global_batch_size);
+  const auto up_to = [&](int64_t limit, int64_t so_far, int64_t of_step) {
+    const int64_t left = std::max<int64_t>(0, limit - so_far) / of_step;
+    return left > kNoEnd - done.step ? kNoEnd : done.step + left;
+  };
+  if (t.max_tokens) steps = std::min(steps, up_to(*t.max_tokens, done.tokens, t.global_batch_size * sequence));
+  if (t.epochs) steps = std::min(steps, up_to(samples, done.samples, t.global_batch_size));
   if (steps == kNoEnd) return 0;
   if (steps < 1)
     throw UsageError(
@@ -282,6 +286,12 @@ int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_pe
                         ? fmt::format("train.max_tokens is {}", *t.max_tokens)
                         : fmt::format("train.max_steps is {}", t.max_steps.value_or(0))));
   return steps;
+}
+
+const char* ending_setting(const Settings& settings, int64_t last, int64_t tokens_done, int64_t tokens_per_step) {
+  const TrainSettings& t = settings.train;
+  if (t.max_steps && *t.max_steps == last) return "train.max_steps";
+  return t.max_tokens && *t.max_tokens - tokens_done < tokens_per_step ? "train.max_tokens" : "train.epochs";
 }
 
 int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num_samples) {

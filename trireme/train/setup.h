@@ -92,9 +92,18 @@ int64_t plan_host(const Settings& settings);
 /// Errors    UsageError for the folder, FileError (ENOSPC) for its room
 void check_offload_disk(const Settings& settings);
 
-/// Optimizer steps of the run: the fewest that max_steps, max_tokens and epochs allow; 0: only max_time ends it.
+/// What a resumed run has behind it. Its steps may have had another train.global_batch_size than those to come.
+struct Done {
+  int64_t step = 0, samples = 0, tokens = 0;
+};
+
+/// Optimizer steps of the whole run, those that are `done` included: the fewest that max_steps, max_tokens and epochs
+/// allow; 0: only max_time ends it.
 /// Errors    UsageError if that is less than one step
-int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch);
+int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch, const Done& done = {});
+
+/// The setting that ends the run at step `last`, if nothing is left to do: "train.max_steps".
+const char* ending_setting(const Settings& settings, int64_t last, int64_t tokens_done, int64_t tokens_per_step);
 
 /// Steps from one evaluation to the next: eval.interval. If that is auto: a twentieth of `steps` (0: the run has no
 /// end), or more if training would take less than 20 times as long as evaluating `num_samples` samples; 50 to 600.
