@@ -73,6 +73,32 @@ TEST(Conversation, ChatTemplateKwargsSayWhetherTheModelThinks) {
         << given;
 }
 
+// A reply that calls a tool has no words of its own: an empty reply would be learned.
+TEST(Conversation, WhatTheModelWouldReadAndIsNotBuiltIsRefused) {
+  const auto with = [](const std::string& of_reply, const std::string& of_record) {
+    return R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ")" + std::string("\"") +
+           of_reply + "}]" + of_record + "}";
+  };
+  const std::string sentence = " is not built; leave it out, or write it into the text of a message";
+  for (const char* key : {"tool_calls", "function_call", "reasoning_content", "thinking"}) {
+    const std::string said = std::string(", \"") + key + "\": ";
+    EXPECT_EQ(record_refusal(with(said + R"([{"name": "w"}])", "")),
+              std::string("f.jsonl:7: messages[1].") + key + sentence);
+    for (const char* nothing : {"null", "[]", "{}", R"("")"})
+      EXPECT_EQ(talk_of(with(said + nothing, "")), "user:a;assistant:;") << key << nothing;
+  }
+  for (const char* key : {"tools", "functions", "images"}) {
+    const std::string said = std::string(", \"") + key + "\": ";
+    EXPECT_EQ(record_refusal(with("", said + R"(["w"])")), std::string("f.jsonl:7: ") + key + sentence);
+    for (const char* nothing : {"null", "[]", R"("[]")"})
+      EXPECT_EQ(talk_of(with("", said + nothing)), "user:a;assistant:;") << key << nothing;
+  }
+  EXPECT_THAT(record_refusal(R"({"conversations": [{"from": "gpt", "value": "", "tool_calls": ["w"]}]})"),
+              HasSubstr("f.jsonl:7: conversations[0].tool_calls is not built"));
+  EXPECT_THAT(record_refusal(R"({"instruction": "a", "output": "b", "images": ["c.png"]})"),
+              HasSubstr("f.jsonl:7: images is not built"));
+}
+
 TEST(Conversation, ErrorsNamePlaceAndField) {
   EXPECT_EQ(record_refusal(R"({"instruction": "x", "input": "y"})"),
             "f.jsonl:7: output is missing (or response, completion, targets)");

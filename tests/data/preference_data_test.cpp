@@ -70,7 +70,10 @@ TEST(PreferencePairs, WhatIsNoPairIsRefusedWithItsPlace) {
       {R"({"chosen": 3, "rejected": "a"})", "\"chosen\" is neither a text nor a list of messages"},
       {R"({"chosen": [{"role": "cat", "content": "a"}], "rejected": [{"role": "user", "content": "a"}]})",
        "pairs.jsonl:7: chosen: messages[0].role is \"cat\""},
-      {R"({"chosen": "a", "rejected": "b", "tools": [1]})", "\"tools\" is not built for pairs"},
+      {R"({"chosen": "a", "rejected": "b", "tools": [1]})", "pairs.jsonl:7: tools is not built; leave it out"},
+      {R"({"prompt": [{"role": "user", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}],
+           "chosen": [{"role": "assistant", "content": "", "tool_calls": [{"type": "function"}]}]})",
+       "pairs.jsonl:7: chosen: messages[0].tool_calls is not built; leave it out"},
   };
   for (const auto& [record, message] : cases) {
     SCOPED_TRACE(record);

@@ -1,6 +1,7 @@
 #include "trireme/train/prompt_file.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/file.h>
@@ -10,6 +11,7 @@
 #include <csignal>
 #include <thread>
 
+#include "tests/data/refusal.h"
 #include "tests/data/temporary_folder.h"
 #include "trireme/base/files.h"
 
@@ -41,6 +43,37 @@ TEST(ResultFile, ASignalDoesNotEndTheWaitForAnotherProcessLock) {
   waits.join();
   EXPECT_TRUE(is_open);
   ::sigaction(SIGUSR2, &before, nullptr);
+}
+
+// TRL's files of prompts have the conversation under "prompt".
+TEST(Prompts, AConversationMayStandUnderPrompt) {
+  const data::TemporaryFolder folder;
+  const auto file = folder / "prompts.jsonl";
+  base::write_file_atomic(file, R"({"prompt": [{"role": "user", "content": "What?"}], "answer": "4"})"
+                                "\n"
+                                R"({"prompt": "It is"})");
+  const std::vector<Prompt> prompts = read_prompts(file);
+  ASSERT_EQ(prompts.size(), 2);
+  ASSERT_EQ(prompts[0].messages.size(), 1);
+  EXPECT_EQ(prompts[0].messages[0].content, "What?");
+  EXPECT_EQ(prompts[0].others, nlohmann::ordered_json({{"answer", "4"}}));
+  EXPECT_EQ(prompts[1].text, "It is");
+}
+
+TEST(Prompts, MessagesAreReadAsInFilesOfData) {
+  const data::TemporaryFolder folder;
+  const auto file = folder / "prompts.jsonl";
+  const auto refused = [&](const std::string& line) {
+    base::write_file_atomic(file, line);
+    return data::refusal([&] { read_prompts(file); });
+  };
+  const std::string place = file.string() + ":1: ", not_built = " is not built; leave it out";
+  EXPECT_THAT(refused(R"({"messages": [{"role": "user", "content": "a"}], "tools": ["w"]})"),
+              testing::StartsWith(place + "tools" + not_built));
+  EXPECT_THAT(refused(R"({"prompt": [{"role": "assistant", "content": "", "tool_calls": ["w"]}]})"),
+              testing::StartsWith(place + "messages[0].tool_calls" + not_built));
+  EXPECT_THAT(refused(R"({"messages": []})"), testing::StartsWith(place + "messages is empty"));
+  EXPECT_THAT(refused(R"({"prompt": 3})"), testing::StartsWith(place + "\"prompt\" is neither a text nor a list"));
 }
 
 }  // namespace

@@ -105,6 +105,21 @@ std::string role_of(const Fields& fields, const char* key) {
                 fmt::format("is \"{}\"; speakers are system, user (human) and assistant (gpt)", role.substr(0, 40)));
 }
 
+constexpr const char* kOfMessages[] = {"tool_calls", "function_call", "reasoning_content", "thinking"};
+
+bool says_something(const json& value) {
+  if (value.is_null() || value.empty()) return false;
+  const auto* text = value.get_ptr<const std::string*>();
+  return text == nullptr || (!text->empty() && *text != "[]" && *text != "{}");  // a column may hold JSON as text
+}
+
+// What is left out of a message would be missing in what is learned: of a call, an empty reply would be left.
+void refuse_unbuilt(const Fields& fields, std::span<const char* const> keys) {
+  for (const char* key : keys)
+    if (const json* value = fields.find(key); value != nullptr && says_something(*value))
+      fields.refuse(key, "is not built; leave it out, or write it into the text of a message");
+}
+
 void read_turns(const Fields& record, const char* list_key, const char* role_key, const char* text_key,
                 const std::string& place, Conversation& out) {
   const json* list = record.find(list_key);
@@ -120,6 +135,7 @@ void read_turns(const Fields& record, const char* list_key, const char* role_key
     }
     if (!turn.is_object()) record.refuse(name, "is not an object");
     const Fields fields(turn, name + ".", place);
+    refuse_unbuilt(fields, kOfMessages);
     std::string role = role_of(fields, role_key);
     if (role == "system" && !out.messages.empty())
       fields.refuse(role_key, "is system behind others: it has to be the first message");
@@ -172,6 +188,11 @@ json parse_object(std::string_view text, const std::string& place) try {
 
 }  // namespace
 
+void refuse_unbuilt_keys(const json& record, const std::string& place) {
+  constexpr const char* kOfRecords[] = {"tools", "functions", "images", "image"};
+  refuse_unbuilt(Fields(record, "", place), kOfRecords);
+}
+
 bool parse_thinks(std::string_view chat_template_kwargs, const std::string& place) {
   const json given = base::parse_json_if_sound(chat_template_kwargs);
   if (given.is_null() || given.is_discarded()) return true;
@@ -201,6 +222,7 @@ Conversation parse_conversation(std::string_view record, const std::string& plac
         fmt::format("{}: this is no conversation: it has neither messages, nor conversations, nor instruction and "
                     "output (or prompt and response)",
                     place));
+  refuse_unbuilt_keys(object, place);
   Conversation conversation;
   switch (*format) {
     case ConversationFormat::alpaca:

@@ -5,13 +5,15 @@
 //              two in turn: {"conversations": ["...", "..."]}
 //   messages   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
 //
-// A file has one conversation a line (JSONL), or one JSON list of them. Other keys are ignored. Files are mapped and
-// read record by record, so they may have any size. Records are limited (kMostRecordBytes), so memory is bounded.
+// A file has one conversation a line (JSONL), or one JSON list of them. Keys that say more of a conversation, such as
+// tool_calls, are refused; others are ignored. Files are mapped and read record by record, so they may have any size.
+// Records are limited (kMostRecordBytes), so memory is bounded.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +34,11 @@ struct Conversation {
 /// What a record's chat_template_kwargs says of thinking; they are JSON, and "" where there are none. Errors
 /// UsageError naming `place`: other variables than enable_thinking
 bool parse_thinks(std::string_view chat_template_kwargs, const std::string& place);
+
+/// Refuses keys of a record of conversations whose values would be read by the model, and that are not built: tools,
+/// functions and images. An empty value, or null, says nothing.
+/// Errors    UsageError naming `place` and the key
+void refuse_unbuilt_keys(const nlohmann::json& record, const std::string& place);
 
 /// The columns of records in Alpaca's form, if they are known: of a set that is named (named_sets.h).
 struct AlpacaColumns {

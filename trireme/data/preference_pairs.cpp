@@ -41,11 +41,6 @@ class Record {
                               ConversationFormat::messages)
         .messages;
   }
-  // Keys of TRL that change a text, and that are not built.
-  void refuse_others() const {
-    for (const char* key : {"tools", "images", "image"})
-      if (has(key) && !object_[key].empty()) refuse(key, "is not built for pairs; leave it out");
-  }
   bool thinks() const {
     return !has("chat_template_kwargs") || parse_thinks(object_["chat_template_kwargs"].dump(), place_);
   }
@@ -94,7 +89,7 @@ PreferencePair parse_preference_pair(std::string_view text, const std::string& p
   if (object.is_discarded()) throw UsageError(fmt::format("{}: this is {}", place, text::why_not_json(text)));
   if (!object.is_object()) throw UsageError(place + ": this is not a JSON object");
   const Record record(object, place);
-  record.refuse_others();
+  refuse_unbuilt_keys(object, place);
   PreferencePair p{.thinks = record.thinks(), .where = place};
   p.is_conversation = !record.is_text("chosen");
   if (!p.is_conversation) {

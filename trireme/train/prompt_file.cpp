@@ -27,16 +27,13 @@ namespace {
 constexpr const char* kOwnKeys[] = {"prompt", "messages", "chat_template_kwargs"};
 constexpr const char* kResultKeys[] = {"index", "sample", "text", "finish_reason", "tokens", "logprobs"};
 
-std::vector<text::ChatMessage> parse_messages(const ordered_json& list) {
-  if (!list.is_array() || list.empty()) throw UsageError("\"messages\" is no list of messages");
-  std::vector<text::ChatMessage> messages;
-  for (const ordered_json& m : list) {
-    if (!m.is_object() || !m.contains("role") || !m.contains("content") || !m["role"].is_string() ||
-        !m["content"].is_string())
-      throw UsageError("a message has no text under \"role\" and \"content\"");
-    messages.push_back({.role = m["role"].get<std::string>(), .content = m["content"].get<std::string>()});
-  }
-  return messages;
+// As data files have them.
+std::vector<text::ChatMessage> parse_messages(const ordered_json& list, const ordered_json& line,
+                                              const std::string& place) {
+  data::refuse_unbuilt_keys(nlohmann::json(line), place);
+  return data::parse_conversation(base::json_text(ordered_json{{"messages", list}}), place,
+                                  data::ConversationFormat::messages)
+      .messages;
 }
 
 Prompt parse_prompt(const ordered_json& j, const std::string& place) {
@@ -48,9 +45,13 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place) {
   const bool has_prompt = j.is_object() && j.contains("prompt"), has_messages = j.is_object() && j.contains("messages");
   if (has_prompt == has_messages)
     throw UsageError("a line is a text, or an object with either \"prompt\" or \"messages\"");
-  if (has_messages) p.messages = parse_messages(j["messages"]);
-  if (has_prompt && !j["prompt"].is_string()) throw UsageError("\"prompt\" is no text");
-  if (has_prompt) p.text = j["prompt"].get<std::string>();
+  const ordered_json& asked = has_prompt ? j["prompt"] : j["messages"];
+  if (has_messages || asked.is_array()) {  // TRL's conversations are under "prompt"
+    p.messages = parse_messages(asked, j, place);
+  } else {
+    if (!asked.is_string()) throw UsageError("\"prompt\" is neither a text nor a list of messages");
+    p.text = asked.get<std::string>();
+  }
   if (j.contains("chat_template_kwargs")) p.thinks = data::parse_thinks(j["chat_template_kwargs"].dump(), place);
   for (const auto& [key, value] : j.items()) {
     if (std::ranges::find(kResultKeys, key) != std::end(kResultKeys))

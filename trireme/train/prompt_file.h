@@ -17,7 +17,8 @@
 
 namespace trireme::train {
 
-/// A line of the file: "a text", {"prompt": "a text"} or {"messages": [{"role", "content"}, ...]}.
+/// A line of the file: "a text", {"prompt": "a text"} or {"messages": [{"role", "content"}, ...]}; "prompt" may
+/// hold such a list too.
 struct Prompt {
   int64_t line = 0;  ///< from 1
   std::string text;
