@@ -70,14 +70,15 @@ TEST(EpochLoss, OfTheLastPassIsToldAtTheLastStep) {
     }
     return line;
   };
-  EXPECT_EQ(last_of(EpochLoss(1), 1, 3, 3, 0.3),
+  EXPECT_EQ(last_of(EpochLoss(0, 1), 1, 3, 3, 0.3),
             "epoch    1 ended with step 3: mean training loss 2.0000 over 3 steps");
-  EXPECT_EQ(last_of(EpochLoss(1), 1, 1, 1, 0.7), "epoch    1 ended with step 1: mean training loss 1.0000 over 1 step");
-  EXPECT_EQ(last_of(EpochLoss(2), 4, 6, 6, 0.3),
-            "epoch    2 ended with step 6: mean training loss 5.0000 over 3 steps");
+  EXPECT_EQ(last_of(EpochLoss(0, 1), 1, 1, 1, 0.7),
+            "epoch    1 ended with step 1: mean training loss 1.0000 over 1 step");
+  EXPECT_EQ(last_of(EpochLoss(0.9, 2), 4, 6, 6, 0.3),
+            "epoch    2 ended with step 6: mean training loss 5.5000 over 2 steps");
   EXPECT_EQ(last_of(EpochLoss(), 1, 3, 3, 0.3), "");     // train.max_steps ends it
-  EXPECT_EQ(last_of(EpochLoss(2), 1, 3, 3, 0.3), "");
-  EXPECT_EQ(last_of(EpochLoss(1), 1, 2, 3, 0.3), "");
+  EXPECT_EQ(last_of(EpochLoss(0, 2), 1, 3, 3, 0.3), "");
+  EXPECT_EQ(last_of(EpochLoss(0, 1), 1, 2, 3, 0.3), "");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@ conversations.py TRIREME
 
 import json
 import random
+import re
 import sys
 
 import ring
@@ -62,6 +63,10 @@ with ring.Ring(sys.argv[1]) as r:
     written = r.run([r.program, "generate", "sample-1", "--prompt", prompt, "--temperature", "0", "--max_new_tokens", "30"])
     ring.check(written.code == 0 and written.out.removeprefix(prompt).split("\n")[0] == alone[-1].removesuffix(" ..."),
                "which is what trireme generate writes from the checkpoint", f"{alone} {written}")
+    (r.folder / "said.txt").write_text("bcdefg\n")
+    talk = r.run(["bash", "-c", f"{r.program} generate sample-1 --chat --temperature 0 --max_new_tokens 30 < said.txt"])
+    ring.check(talk.code == 0 and re.search(r"^template alpaca, in which sample-1/step-\d+ was trained$", talk.err, re.M) and set(talk.out.split("\n")[0]) == {"a"},
+               "a conversation is in the template of the training, which is said", str(talk))
     # Of an untrained model the likeliest bytes say more about its weights than many a's.
     early = {"train__max_steps": 1, "optimizer__lr": 1e-6, "train__min_lr": 1e-7, "eval__initial_validation": "true"}
     alone, told = samples("early", **early)

@@ -14,6 +14,8 @@
 #include "tests/data/refusal.h"
 #include "tests/data/temporary_folder.h"
 #include "trireme/base/files.h"
+#include "trireme/train/checkpointing.h"
+#include "trireme/train/trained_template.h"
 
 namespace trireme::train {
 namespace {
@@ -74,6 +76,32 @@ TEST(Prompts, MessagesAreReadAsInFilesOfData) {
               testing::StartsWith(place + "messages[0].tool_calls" + not_built));
   EXPECT_THAT(refused(R"({"messages": []})"), testing::StartsWith(place + "messages is empty"));
   EXPECT_THAT(refused(R"({"prompt": 3})"), testing::StartsWith(place + "\"prompt\" is neither a text nor a list"));
+}
+
+void write_checkpoint(const std::filesystem::path& folder, const std::string& chat_template) {
+  std::filesystem::create_directories(folder);
+  base::write_file_atomic(folder / "trireme_state.json", to_json({.step = 1, .chat_template = chat_template}));
+}
+
+TEST(Prompts, AModelIsAskedInTheTemplateThatItWasTrainedIn) {
+  const data::TemporaryFolder folder;
+  const std::filesystem::path model = folder / "model", adapter = folder / "adapter", plain = folder / "plain";
+  write_checkpoint(model, "alpaca");
+  write_checkpoint(adapter, "vicuna");
+  write_checkpoint(plain, "");
+  EXPECT_STREQ(chat_family({}, model, "").name, "alpaca");
+  EXPECT_STREQ(chat_family({}, model, adapter).name, "vicuna");
+  EXPECT_STREQ(chat_family({}, model, plain).name, "alpaca");
+  EXPECT_THROW(chat_family({}, plain, ""), UsageError);
+  base::write_file_atomic(model / "tokenizer_config.json", R"({"chat_template": "<|im_start|>"})");
+  GenerateSettings named;
+  EXPECT_STREQ(chat_family(named, model, "").name, "alpaca");
+  EXPECT_EQ(template_of_model(model)->remark(model), "template alpaca, in which " + model.string() + " was trained");
+  named.chat_template = "zephyr";
+  EXPECT_STREQ(chat_family(named, model, "").name, "zephyr");
+  base::write_file_atomic(plain / "tokenizer_config.json", R"({"chat_template": "<|im_start|>"})");
+  EXPECT_STREQ(chat_family({}, plain, "").name, "chatml");
+  EXPECT_EQ(template_of_model(plain)->remark(plain), "");
 }
 
 }  // namespace

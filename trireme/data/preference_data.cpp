@@ -183,6 +183,7 @@ PreferenceData load_preference_data(const DataSettings& s, const PreferenceOptio
   d.identity.add("the tokenizer",
                  fmt::format("{} (fingerprint {})", tokenizer.name(), base::checksum_text(tokenizer.fingerprint())));
   if (family != nullptr) d.identity.add("the chat template", family->name);
+  if (family != nullptr) d.chat_template = family->name;
   d.identity.add("train.max_seq_length", fmt::format("{}", o.sequence));
   d.identity.add("data.packing", shares_rows ? "best_fit" : "none");
   d.identity.add("data.seed", fmt::format("{}", s.seed));

@@ -14,6 +14,7 @@
 #include "trireme/train/inference.h"
 #include "trireme/train/prompt_file.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/trained_template.h"
 
 namespace trireme::train {
 namespace {
@@ -38,7 +39,9 @@ std::vector<int64_t> ends_of_answers(const Settings& settings, const text::Token
   std::vector<int64_t> ids = stop_ids_of(settings.model.name, tokenizer);
   const GrpoSettings& g = settings.grpo;
   std::optional<std::string> family = g.chat_template;
-  if (!family) family = text::chat_family_of(settings.model.name);
+  if (!family)
+    if (auto known = template_of_model(settings.model.name, settings.lora.initial_adapter.value_or("")))
+      family = std::move(known->name);
   if (!family) return ids;
   const char* stop = text::find_chat_family(*family).stop;
   if (stop == nullptr) return ids;
@@ -50,15 +53,18 @@ std::vector<int64_t> ends_of_answers(const Settings& settings, const text::Token
 
 PromptSet read_prompt_set(const Settings& settings, const std::string& file, const text::Tokenizer& tokenizer) {
   const GrpoSettings& s = settings.grpo;
-  const GenerateSettings g = prompt_settings(s, file);
+  GenerateSettings g = prompt_settings(s, file);
+  const std::vector<Prompt> prompts = read_prompts(file);
+  name_template(g, prompts, settings.model.name, settings.lora.initial_adapter.value_or(""));
   PromptSet questions;
-  for (const Prompt& prompt : read_prompts(file)) {
-    std::vector<int64_t> tokens = encode(prompt, tokenizer, g, settings.model.name);
+  for (const Prompt& prompt : prompts) {
+    std::vector<int64_t> tokens = encode(prompt, tokenizer, g);
     if (std::ssize(tokens) > s.max_prompt_length) {
       ++questions.too_long;
       continue;
     }
     const bool chats = !prompt.messages.empty();
+    if (chats) questions.chat_template = *g.chat_template;
     questions.all.push_back({.tokens = std::move(tokens),
                              .text = chats ? joined(prompt.messages) : prompt.text,
                              .row = nlohmann::json(prompt.others)});

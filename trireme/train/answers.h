@@ -28,6 +28,7 @@ struct AskedPrompt {
 
 struct PromptSet {
   std::vector<AskedPrompt> all;
+  std::string chat_template = {};  ///< of conversations; "": there are none
   int64_t too_long = 0;  ///< left out: more tokens than grpo.max_prompt_length
 };
 

@@ -29,6 +29,7 @@ struct RunState {
   data::DataIdentity data;          ///< of the data that `samples` refers to
   std::string settings_yaml;
   optim::LossScaleState loss_scale;         ///< of runs that scale the loss
+  std::string chat_template = {};   ///< in which it learned conversations; "": it learned none
   std::string task;                 ///< what a task keeps beside its place in the data; "": nothing
   ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file
   // Of a run that trains adapters:

@@ -19,6 +19,7 @@
 #include "trireme/train/generate_many.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/prompt_file.h"
+#include "trireme/train/trained_template.h"
 
 namespace trireme::train {
 
@@ -140,7 +141,8 @@ class Writer {
 
 // One reply to each line of standard input.
 void converse(const train::GenerateSettings& g, Inference& in, Writer& writer) {
-  const text::ChatFamily& family = chat_family(g, in.folder);
+  const text::ChatFamily& family = chat_family(g, in.folder, in.adapter);
+  if (in.is_first_rank) tell_template(g, in);
   const text::ChatEncoder encoder(*in.tokenizer, family);
   encoder.require_stop();
   if (*family.words_begin != '\0') writer.drop_first_space();
@@ -181,6 +183,12 @@ generate::Request request_of(const GenerateSettings& g, const model::FreeSetting
   return request;
 }
 
+void tell_template(const GenerateSettings& g, const Inference& in) {
+  const auto known = g.chat_template ? std::nullopt : template_of_model(in.folder, in.adapter);
+  if (const std::string remark = known ? known->remark(in.folder) : ""; !remark.empty())
+    fmt::print(stderr, "{}\n", remark);
+}
+
 void add_stop(const text::ChatFamily& family, Inference& in) {
   if (family.stop == nullptr) return;
   if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
@@ -210,10 +218,9 @@ void check_generate(const Settings& settings) {
   const adapt::ModelPlace place = place_of(g);
   const Inference known = check_inference(settings, place, /*one_copy=*/!g.prompts);
   check_codes(settings, known.config);
-  if (g.chat) chat_family(g, adapt::weights_of(place));
+  if (g.chat) chat_family(g, adapt::weights_of(place), adapt::adapter_of(place));
   if (g.prompts) check_prompts(settings, adapt::weights_of(place));
-  if (!g.prompts && !g.chat)
-    cache_wish(g, known, std::ssize(encode({.text = g.prompt}, *known.tokenizer, g, known.folder)));
+  if (!g.prompts && !g.chat) cache_wish(g, known, std::ssize(encode({.text = g.prompt}, *known.tokenizer, g)));
 }
 
 int generate(const Settings& settings, const launch::RankEnvironment& environment,
@@ -223,7 +230,7 @@ int generate(const Settings& settings, const launch::RankEnvironment& environmen
   std::vector<int64_t> prompt;
   Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
     check_codes(settings, known.config);
-    if (!g.chat) prompt = encode({.text = g.prompt}, *known.tokenizer, g, known.folder);
+    if (!g.chat) prompt = encode({.text = g.prompt}, *known.tokenizer, g);
     return fitting_room(settings, environment, known, cache_wish(g, known, std::ssize(prompt)));
   });
   Writer writer(settings, in, write);

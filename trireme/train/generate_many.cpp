@@ -136,7 +136,8 @@ std::vector<double> texts_there(const ResultFile& results, int64_t prompts, int6
 void check_prompts(const Settings& settings, const fs::path& folder) {
   const GenerateSettings& g = settings.generate;
   const std::vector<Prompt> prompts = read_prompts(*g.prompts);
-  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); })) chat_family(g, folder);
+  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
+    chat_family(g, folder, adapt::adapter_of(place_of(g)));
   if (!g.output && inference_mesh(settings, world_size(settings)).data_parallel_ranks() > 1)
     throw UsageError("several copies of the model write their texts to one file; name it with --output FILE.jsonl");
   if (g.output && fs::exists(*g.output)) ResultFile(*g.output, about(settings, folder), /*is_first_rank=*/false);
@@ -146,14 +147,19 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   const GenerateSettings& g = settings.generate;
   const std::vector<Prompt> prompts = read_prompts(*g.prompts);
   std::vector<std::vector<int64_t>> tokens;
+  GenerateSettings asked;  // with the template
   Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
     check_codes(settings, known.config);
     tokens.clear();
-    for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, g, known.folder));
+    asked = g;
+    name_template(asked, prompts, known.folder, adapt::adapter_of(place_of(g)));
+    for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, asked));
     return fitting_room(settings, environment, known, cache_wish(g, known, tokens));
   });
-  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
-    add_stop(chat_family(g, in.folder), in);
+  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); })) {
+    add_stop(text::find_chat_family(*asked.chat_template), in);
+    if (in.is_first_rank) tell_template(g, in);
+  }
   ResultFile results(g.output.value_or(""), about(settings, adapt::weights_of(place_of(g))), in.is_first_rank);
   in.world->barrier()->wait();
   const base::Stopwatch watch;

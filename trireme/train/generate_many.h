@@ -13,6 +13,8 @@ generate::Request request_of(const GenerateSettings& settings, const model::Free
 void check_codes(const Settings& settings, const model::ModelConfig& config);
 /// Replies end with the chat format's token for it, too.
 void add_stop(const text::ChatFamily& family, Inference& in);
+/// Says on standard error in which template the model is asked, if its files do not say that (template_of_model).
+void tell_template(const GenerateSettings& settings, const Inference& in);
 
 /// Refuses broken prompts, and a file of results that belongs to other ones, before ranks start.
 /// Errors    UsageError

@@ -28,6 +28,7 @@
 #include "trireme/train/run_data.h"
 #include "trireme/train/sampler_correction.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/trained_template.h"
 #include "trireme/train/whole_weights.h"
 #include "trireme/train/without_dropout.h"
 
@@ -93,6 +94,7 @@ class Grpo : public Task {
     identity.add("prompts", base::checksum_text(base::hash_text(base::read_file(*g_.prompts))));
     const std::string changed = meet_data(s_.settings.data, identity, state);
     keep_tokenizer(s_, state);
+    if (!questions_.chat_template.empty()) state.chat_template = questions_.chat_template;
     if (!state.task.empty() && changed.empty()) {
       Rollout rollout = parse_rollout(state.task, "the checkpoint");
       if (rollout.made_with == made_with(s_.settings)) {
@@ -212,6 +214,7 @@ class Grpo : public Task {
           fmt::format("{}{}{}", names.empty() ? "" : " + ",
                       weighted.weight == 1 ? "" : fmt::format("{:g} x ", weighted.weight), weighted.reward->name());
     lines.push_back("reward   " + names);
+    if (const std::string remark = remark_on_template(); !remark.empty()) lines.push_back(remark);
     if (reference_ && reference_->bytes() > 0)
       lines.push_back(fmt::format("compared with {}, of which a rank keeps {} beside the plan",
                                   g_.reference.value_or("the model before training"),
@@ -221,6 +224,13 @@ class Grpo : public Task {
   std::string loss_unit() const override { return "a token"; }
 
  private:
+  std::string remark_on_template() const {
+    const fs::path model = s_.settings.model.name, adapter = s_.settings.lora.initial_adapter.value_or("");
+    if (g_.chat_template || questions_.chat_template.empty()) return "";
+    const auto known = template_of_model(model, adapter);
+    return known ? known->remark(model) : "";
+  }
+
   static std::string shown(const std::string& text) {
     return data::visible(text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "...");
   }

@@ -17,6 +17,7 @@
 #include "trireme/data/conversation.h"
 #include "trireme/text/chat_encoder.h"
 #include "trireme/text/not_json.h"
+#include "trireme/train/trained_template.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -90,22 +91,29 @@ std::vector<Prompt> read_prompts(const fs::path& file) {
   return prompts;
 }
 
-const text::ChatFamily& chat_family(const GenerateSettings& g, const fs::path& folder) {
+const text::ChatFamily& chat_family(const GenerateSettings& g, const fs::path& folder, const fs::path& adapter) {
   if (g.chat_template) return text::find_chat_family(*g.chat_template);
-  if (const auto name = text::chat_family_of(folder)) return text::find_chat_family(*name);
+  if (const auto known = template_of_model(folder, adapter)) return text::find_chat_family(known->name);
   throw UsageError(
       fmt::format("{} names no chat template that is known; name one with --chat_template", folder.string()));
 }
 
-std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokenizer, const GenerateSettings& settings,
-                            const fs::path& folder) try {
+void name_template(GenerateSettings& g, const std::vector<Prompt>& prompts, const fs::path& folder,
+                   const fs::path& adapter) {
+  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
+    g.chat_template = chat_family(g, folder, adapter).name;
+}
+
+std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokenizer,
+                            const GenerateSettings& settings) try {
   std::vector<int32_t> ids;
   if (prompt.messages.empty()) {
     ids = tokenizer.encode(prompt.text, {.parse_special = true, .add_special = true});
     if (ids.empty()) ids = tokenizer.document_separator();  // what stands before any text
     if (ids.empty()) ids = tokenizer.encode("\n");
   } else {
-    const text::ChatFamily& family = chat_family(settings, folder);
+    check_invariant(settings.chat_template.has_value(), "a conversation has a template");
+    const text::ChatFamily& family = text::find_chat_family(*settings.chat_template);
     std::vector<text::ChatMessage> messages = prompt.messages;
     if (settings.system && messages.front().role != "system")
       messages.insert(messages.begin(), {.role = "system", .content = *settings.system});

@@ -30,12 +30,19 @@ struct Prompt {
 /// Errors    UsageError naming file and line
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
 
-/// The chat format that the settings name, or that of the model's folder. Errors    UsageError if neither is known
-const text::ChatFamily& chat_family(const GenerateSettings& settings, const std::filesystem::path& folder);
+/// The chat format that the settings name, or that of the model (template_of_model).
+/// Errors    UsageError if neither is known
+const text::ChatFamily& chat_family(const GenerateSettings& settings, const std::filesystem::path& folder,
+                                    const std::filesystem::path& adapter);
 
+/// Names the chat format for all prompts, if one of them is a conversation. Says nothing if there is none.
+/// Errors    as chat_family
+void name_template(GenerateSettings& settings, const std::vector<Prompt>& prompts, const std::filesystem::path& folder,
+                   const std::filesystem::path& adapter);
+
+/// `settings` name the chat format of conversations (name_template).
 /// Errors    UsageError naming the line: no tokens, or a conversation that the template cannot write
-std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokenizer, const GenerateSettings& settings,
-                            const std::filesystem::path& folder);
+std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokenizer, const GenerateSettings& settings);
 
 /// The results, a JSON object a line, as they come; at the end in the order of the prompts. A file that is there
 /// already is taken up: the texts in it are not written again.

@@ -282,7 +282,7 @@ config::Section section(GenerateSettings& s) {
             Rules{.may_be_empty = true, .absent = "none", .example = "Answer briefly."}},
            {"generate.chat_template", &s.chat_template, "the chat format that the model was trained with",
             Rules{.absent = "auto",
-                  .when_absent = "that of its tokenizer_config.json",
+                  .when_absent = "the one that it was trained in, else that of its tokenizer_config.json",
                   .classes = text::chat_template_names()}}},
       .others = {{{"max_tokens_to_generate"}, "tokens to write are generate.max_new_tokens"},
                  {{"num_samples", "num_return_sequences", "n"}, "texts for each prompt are generate.samples"},
