@@ -74,6 +74,24 @@ TEST(Setup, TheSettingThatEndsARunIsNamed) {
   EXPECT_STREQ(ending_setting(settings, 8, 800, 100), "train.max_steps");
 }
 
+TEST(Setup, TheBestCheckpointIsOfAStepThatIsSavedAndEvaluated) {
+  Settings settings;
+  settings.save.keep_best = true;
+  settings.train.save_interval = 2;
+  settings.eval.interval = 3;
+  EXPECT_EQ(unkept_best(settings, /*steps=*/7, /*num_held_out=*/10), "");  // step 6 is both
+  EXPECT_EQ(unkept_best(settings, 6, 10),
+            "save.keep_best keeps a step that is both saved and evaluated, and before the last there is none; take "
+            "train.save_interval 3 or a multiple");
+  EXPECT_EQ(unkept_best(settings, 0, 10), "");
+  EXPECT_EQ(unkept_best(settings, 2, 10), "");  // only the last step is saved
+  EXPECT_NE(unkept_best(settings, 7, 0), "");
+  settings.eval.interval = 50;
+  EXPECT_TRUE(unkept_best(settings, 6, 10).ends_with("take eval.interval 2"));
+  settings.save.keep_best = false;
+  EXPECT_EQ(unkept_best(settings, 6, 10), "");
+}
+
 // Answers in 4 bits lie where no value is between two steps: the arena grows only by what does not fit there.
 TEST(Setup, AnswersInFourBitsTakeMemoryThatIsPlannedAnyway) {
   for (const char* texts : {"4", "512"}) {

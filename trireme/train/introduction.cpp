@@ -15,6 +15,7 @@
 #include "trireme/settings/validate.h"
 #include "trireme/train/chosen_offload.h"
 #include "trireme/train/foresight.h"
+#include "trireme/train/setup.h"
 #include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
@@ -35,6 +36,8 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
                                 c.optimizer.lr, config::name_of(c.optimizer.lr_scaling), c.train.global_batch_size,
                                 c.optimizer.base_batch_size));
   for (const std::string& warning : warnings(c, s.environment.world_size)) lines.push_back("warn     " + warning);
+  if (const std::string best = unkept_best(c, task.num_steps(), task.held_out_samples()); !best.empty())
+    lines.push_back("warn     " + best);
   for (const std::string& remark : choose_offload(c, s.model.config, s.environment.world_size).remarks)
     lines.push_back("warn     " + remark);
   add(start.describe());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 #include "trireme/adapt/from_settings.h"
@@ -302,6 +303,21 @@ int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num
   const int64_t samples = std::min(num_samples, settings.eval.max_iters * t.micro_batch_size);
   const int64_t cheap = kTimes * samples / (kPassesOfAStep * t.global_batch_size);
   return std::clamp(std::max(steps > 0 ? steps / kTimes : kMostSteps, cheap), kFewestSteps, kMostSteps);
+}
+
+std::string unkept_best(const Settings& settings, int64_t steps, int64_t num_held_out) {
+  const int64_t saved = settings.train.save_interval.value_or(0);
+  if (!settings.save.keep_best || saved == 0 || (steps > 0 && saved >= steps)) return "";
+  if (num_held_out == 0)  // with rewards, that is the default of settings that nobody gave
+    return settings.task == Learning::rewards
+               ? ""
+               : "save.keep_best compares evaluations, and nothing is held out; name a file with data.val_data_path";
+  const int64_t evaluated = evaluation_interval(settings, steps, num_held_out);
+  if (steps == 0 || saved / std::gcd(saved, evaluated) <= (steps - 1) / evaluated) return "";  // up to their multiple
+  return fmt::format(
+      "save.keep_best keeps a step that is both saved and evaluated, and before the last there is none; take {}",
+      evaluated < steps ? fmt::format("train.save_interval {} or a multiple", evaluated)
+                        : fmt::format("eval.interval {}", saved));
 }
 
 optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps) {

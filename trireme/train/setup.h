@@ -109,6 +109,10 @@ const char* ending_setting(const Settings& settings, int64_t last, int64_t token
 /// end), or more if training would take less than 20 times as long as evaluating `num_samples` samples; 50 to 600.
 int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num_samples);
 
+/// What save.keep_best cannot do in a run of `steps` steps (0: no end is known): a sentence, or "". It says nothing of
+/// a run that saves its last step only.
+std::string unkept_best(const Settings& settings, int64_t steps, int64_t num_held_out);
+
 /// The learning rate of each of `steps` steps; without an end (0), a schedule that needs it is constant after the
 /// warm-up.
 optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps);
