@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "fixtures.h"
 #include "thread_ranks.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load.h"
 
 namespace trireme::checkpoint {
@@ -243,6 +246,22 @@ TEST(Save, LeftoversOfDeadJobsGoAndThoseOfLivingOnesStay) {
   EXPECT_EQ(find_latest(out.path()), std::nullopt);
   save_sample(out.path(), 11, 1);
   EXPECT_THAT(names_in(out.path()), testing::ElementsAre(living.path().filename().string(), "step-00000011"));
+}
+
+// A checkpoint is deleted on a thread beside training, and the next save removes leftovers.
+TEST(Save, ACheckpointThatIsBeingDeletedIsNoLeftover) {
+  const ScratchFolder out;
+  std::atomic<bool> done = false;
+  std::jthread saves([&] {
+    while (!done) remove_leftovers(out.path());
+  });
+  for (int step = 1; step <= 100; ++step) {
+    const fs::path folder = out / step_folder_name(step);
+    fs::create_directories(folder);
+    for (int file = 0; file < 20; ++file) overwrite(folder / std::to_string(file), "x");
+    EXPECT_NO_THROW(remove_checkpoint(folder)) << step;
+  }
+  done = true;
 }
 
 TEST(Save, TemporaryFoldersOfOthersStay) {

@@ -91,6 +91,10 @@ void remove_leftovers(const fs::path& out_dir) {
 }
 
 void remove_checkpoint(const fs::path& folder) {
+  // Locked before it has its name of a leftover: a save that begins meanwhile would remove it, too. Without locks on
+  // this file system, or without the folder, the rename says what is wrong.
+  const base::FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() >= 0) ::flock(lock.get(), LOCK_EX | LOCK_NB);
   const fs::path away =
       temporary_path(base::parent_of(folder), std::string(kDeletedPrefix) + folder.filename().string());
   rename_folder(folder, away);

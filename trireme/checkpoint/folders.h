@@ -31,7 +31,7 @@ std::optional<int64_t> step_of(const std::filesystem::path& folder);
 /// with other labels belong to other programs and stay. A folder that cannot be read has none.
 void remove_leftovers(const std::filesystem::path& out_dir);
 
-/// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it.
+/// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it. It is locked all the while.
 void remove_checkpoint(const std::filesystem::path& folder);
 
 /// The label of a conversion's temporary folder; a save's is step-<digits>.
