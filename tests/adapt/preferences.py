@@ -154,6 +154,14 @@ def refuses(r):
                    f"refused: {lines[0][:150] if lines else ''}", f"{settings} {sentence} {len(lines)} {(folder / 'refused').exists()}\n{result}")
 
 
+def adapters_have_their_rate(r):
+    """The default of new adapters is that of an adapter to start from, too."""
+    words = [word for pair in zip(command(r, "rates")[3::2], command(r, "rates")[4::2]) if pair[0] != "--optimizer.lr" for word in pair]
+    for more in (["--lora.r", "4"], ["--lora.initial_adapter", str(r.folder / "adapters" / f"step-{STEPS:08}")]):
+        result = r.run([r.program, "finetune_dpo", str(r.folder / "base"), *words, *more, "--train.max_steps", "1", "--overwrite", "true"])
+        ring.check(result.code == 0 and ring.metrics(r.folder / "rates")[1]["lr"] == 1e-5, f"{more[0]}: the first rate is 1e-5", str(result))
+
+
 def keeps_to_its_command(r):
     """A run goes on with what it learns: a command for something else does not do it in silence, nor take settings that it does not read."""
     folder = r.folder
@@ -191,6 +199,7 @@ def main():
             draw(curves, sys.argv[2])
         scores(r)
         refuses(r)
+        adapters_have_their_rate(r)
         keeps_to_its_command(r)
         needs_its_reference(r)
 

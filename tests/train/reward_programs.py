@@ -135,6 +135,7 @@ def bad_input_is_refused(j):
             ("a program that is not there", "there is no program no-such-judge", {"reward__command": "[no-such-judge]"}),
             ("a program that no reward names", "reward.command", {"reward__functions": "[exact]"}),
             ("prompts that are all too long", "allow longer ones", {"grpo__max_prompt_length": 1}),
+            ("a reference of another shape", "grpo.reference: ", {"grpo__beta": 0.1, "grpo__reference": r.folder}),
             ("a template of conversations", "that of prompts is grpo.chat_template", {"data__chat_template": "alpaca"}),
             ("which messages are learned", "data.learn has no meaning with task rewards", {"data__learn": "messages"}),
             ("a group of one", "nothing to be compared with", {"grpo__num_generations": 1})):

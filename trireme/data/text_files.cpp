@@ -33,9 +33,9 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-using Take = std::function<void(const std::string& name, int64_t bytes)>;
+using TakeFile = std::function<void(const std::string& name, int64_t bytes)>;
 
-void walk(const std::string& root, const std::string& below, const Take& take) {
+void walk(const std::string& root, const std::string& below, const TakeFile& take) {
   const std::string path = below.empty() ? root : root + "/" + below;
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path.c_str()));
   if (!folder) refuse(path, fmt::format("the folder cannot be read ({})", std::generic_category().message(errno)));
@@ -62,7 +62,7 @@ std::optional<TextKind> text_kind(std::string_view name) {
   return std::nullopt;
 }
 
-void for_each_file(const std::string& folder, const Take& take) { walk(folder, "", take); }
+void for_each_file(const std::string& folder, const TakeFile& take) { walk(folder, "", take); }
 
 void TextFiles::add(uint32_t root, std::string_view name, int64_t bytes, TextKind kind) {
   files_.push_back({bytes, names_.size(), root, kind});

@@ -20,6 +20,11 @@ namespace fs = std::filesystem;
 ModelConfig named_model(const std::string& name) {
   if (fs::exists(fs::path(name) / "config.json"))
     return parse_hugging_face_config(base::read_side_file(fs::path(name) / "config.json"), name + "/config.json");
+  if (fs::exists(fs::path(name) / "adapter_config.json"))
+    throw UsageError(
+        fmt::format("{} is an adapter, and a model's folder is named here: name its base, and the adapter with "
+                    "--lora.initial_adapter; or make a model of both first: trireme merge_lora {} --out FOLDER",
+                    name, name));
   if (fs::is_directory(name) && std::ranges::count(catalogue_names(), name) == 0)
     throw UsageError(
         fmt::format("the folder {0} has no config.json, which describes a model; if it holds weights of another "

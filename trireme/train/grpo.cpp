@@ -25,6 +25,7 @@
 #include "trireme/train/answers.h"
 #include "trireme/train/frozen_reference.h"
 #include "trireme/train/measures.h"
+#include "trireme/train/references.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/sampler_correction.h"
 #include "trireme/train/setup.h"
@@ -419,6 +420,8 @@ std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopChe
 }
 
 int64_t check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {
+  if (settings.grpo.reference)
+    check_reference("grpo.reference", *settings.grpo.reference, settings, model::config_of(settings.model));
   rewards::make_rewards(settings.reward);
   if (settings.grpo.val_prompts) read_prompt_set(settings, *settings.grpo.val_prompts, tokenizer);
   return std::ssize(read_prompt_set(settings, file_of(settings.grpo.prompts), tokenizer).all);

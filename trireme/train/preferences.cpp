@@ -7,10 +7,8 @@
 #include <array>
 #include <utility>
 
-#include "trireme/adapt/open_model.h"
 #include "trireme/base/error.h"
 #include "trireme/data/preference_data.h"
-#include "trireme/train/model_source.h"
 #include "trireme/train/references.h"
 #include "trireme/train/sample_task.h"
 #include "trireme/train/setup.h"
@@ -191,7 +189,7 @@ void complete_preferences(ParsedSettings& parsed) {
     const auto found = parsed.provenance.find("optimizer.lr");
     return found != parsed.provenance.end() && found->second.kind == config::Source::Kind::command;
   }();
-  if (is_default && s.lora.r) s.optimizer.lr = 1e-5;
+  if (is_default && (s.lora.r || s.lora.initial_adapter)) s.optimizer.lr = 1e-5;
   if (parsed.given("mesh.context") && s.mesh.context == model::Context::ring && s.mesh.cp > 1)
     throw UsageError("mesh.context ring cannot keep the replies of a pair apart; leave it out, or take ulysses");
   s.mesh.context = model::Context::ulysses;
@@ -210,13 +208,7 @@ std::unique_ptr<Task> make_preferences(Session& session, const fs::path&, const 
 
 data::TrainingData check_preferences(const Settings& settings, const model::ModelConfig& model,
                                      const text::Tokenizer& tokenizer) {
-  if (settings.dpo.reference) try {
-      describe_source(adapt::open_base(*settings.dpo.reference),
-                      model::build_model(model, resolve_precision(settings)));
-    } catch (const Error& error) {
-      throw UsageError(
-          fmt::format("dpo.reference: {}; a reference has the shape of the model that is trained", error.what()));
-    }
+  if (settings.dpo.reference) check_reference("dpo.reference", *settings.dpo.reference, settings, model);
   return load_pairs(settings, model, tokenizer).data;
 }
 

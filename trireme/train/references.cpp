@@ -19,6 +19,8 @@
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/model_source.h"
+#include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
 
 namespace trireme::train {
@@ -160,6 +162,14 @@ fs::path cache_of(const Settings& settings, const data::PreferenceData& data, co
 }
 
 }  // namespace
+
+void check_reference(const char* setting, const std::string& folder, const Settings& settings,
+                     const model::ModelConfig& model) try {
+  describe_source(adapt::open_base(folder), model::build_model(model, resolve_precision(settings)));
+} catch (const Error& error) {
+  throw UsageError(
+      fmt::format("{}: {}; a reference has the shape of the model that is trained", setting, error.what()));
+}
 
 void load_reference(Session& s, const fs::path& folder) {
   const bool adapts = !s.model.adapters.empty();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "trireme/data/preference_data.h"
@@ -23,6 +24,11 @@ struct References {
 
 /// The folder of the reference: dpo.reference, or the model before training.
 std::filesystem::path reference_folder(const Settings& settings);
+
+/// Checks the folder that `setting` names as a reference, before ranks start.
+/// Errors    UsageError: an adapter, another shape than `model`, no such folder
+void check_reference(const char* setting, const std::string& folder, const Settings& settings,
+                     const model::ModelConfig& model);
 
 /// Loads a reference; new adapters beside it add nothing. The engine then holds its weights until others are loaded.
 /// Every rank must call. Errors    CheckpointError, the same on every rank
