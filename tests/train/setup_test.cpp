@@ -11,6 +11,7 @@
 #include "trireme/model/from_settings.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/settings/parse.h"
+#include "trireme/train/classify.h"
 #include "trireme/train/grpo.h"
 
 namespace trireme::train {
@@ -90,6 +91,16 @@ TEST(Setup, TheBestCheckpointIsOfAStepThatIsSavedAndEvaluated) {
   EXPECT_TRUE(unkept_best(settings, 6, 10).ends_with("take eval.interval 2"));
   settings.save.keep_best = false;
   EXPECT_EQ(unkept_best(settings, 6, 10), "");
+}
+
+TEST(Setup, RanksThatClassifyHaveEquallyManyTexts) {
+  for (const auto& [ranks, texts] : {std::pair("1", 4), {"2", 4}, {"8", 2}, {"16", 1}, {"3", 1}, {"32", 1}}) {
+    const std::vector<std::string> words = {"llama-5m", "--task=classify", "--model.labels=[no, yes]",
+                                            "--train.global_batch_size=16", std::string("--devices=") + ranks};
+    ParsedSettings parsed = parse_settings(words);
+    complete_classification(parsed);
+    EXPECT_EQ(parsed.settings.train.micro_batch_size, texts) << ranks;
+  }
 }
 
 // Answers in 4 bits lie where no value is between two steps: the arena grows only by what does not fit there.

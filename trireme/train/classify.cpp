@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/data/labeled_data.h"
+#include "trireme/settings/derived.h"
 #include "trireme/train/sample_task.h"
 #include "trireme/train/setup.h"
 
@@ -79,6 +80,12 @@ void find_labels(Settings& s) {
   s.model.labels = std::move(labels);
 }
 
+// As many as give every rank the same number of micro-batches.
+int64_t texts_at_once(const Settings& s) {
+  const int64_t ranks = mesh_shape(s, world_size(s)).data_parallel_ranks(), batch = s.train.global_batch_size;
+  return batch % ranks == 0 ? std::gcd(batch / ranks, kTextsAtOnce) : 1;
+}
+
 }  // namespace
 
 void complete_classification(ParsedSettings& parsed) {
@@ -92,8 +99,7 @@ void complete_classification(ParsedSettings& parsed) {
            (found == parsed.provenance.end() || found->second.kind != config::Source::Kind::checkpoint);
   };
   if (!s.train.max_seq_length) s.train.max_seq_length = std::min(kTokens, model::config_of(s.model).longest_sequence());
-  if (is_default("train.micro_batch_size"))
-    s.train.micro_batch_size = std::gcd(s.train.global_batch_size, kTextsAtOnce);
+  if (is_default("train.micro_batch_size")) s.train.micro_batch_size = texts_at_once(s);
 }
 
 std::unique_ptr<Task> make_classification(Session& session, const std::filesystem::path&, const StopCheck& stops) {
