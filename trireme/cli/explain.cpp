@@ -111,7 +111,7 @@ struct Assumed {
   std::string line;
 };
 
-Assumed assumed_texts(const train::GenerateSettings& g, const std::string& model, const model::ModelConfig& config) {
+Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const model::ModelConfig& config) {
   Assumed a;
   if (g.prompts) {
     if (!std::filesystem::is_directory(model))
@@ -121,8 +121,10 @@ Assumed assumed_texts(const train::GenerateSettings& g, const std::string& model
                       model));
     const auto tokenizer = train::checkpoint_tokenizer(model, config);
     std::vector<std::vector<int64_t>> tokens;
-    for (const train::Prompt& prompt : train::read_prompts(*g.prompts)) {
-      tokens.push_back(train::encode(prompt, *tokenizer, g, model));
+    const std::vector<train::Prompt> prompts = train::read_prompts(*g.prompts);
+    train::name_template(g, prompts, model, g.adapter.value_or(""));
+    for (const train::Prompt& prompt : prompts) {
+      tokens.push_back(train::encode(prompt, *tokenizer, g));
       if (std::ssize(tokens.back()) > config.longest_generation())
         throw UsageError(fmt::format("{}:{}: the prompt has {} tokens, and the model has {} positions; shorten it",
                                      *g.prompts, prompt.line, tokens.back().size(), config.longest_generation()));
