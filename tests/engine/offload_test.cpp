@@ -134,6 +134,30 @@ TEST(Offload, AdaptersAndOtherOptimizersGiveTheBitsOfNone) {
   }
 }
 
+// Small groups and whole matrices: some ranks own nothing of a group and move nothing of it, so their lists differ.
+TEST(Offload, RanksThatOwnNothingOfAGroupGiveTheBitsOfNone) {
+  const std::vector<OffloadSettings> placements = {{.parameters = Tier::cpu},
+                                                   {.gradients = Tier::cpu},
+                                                   {Tier::cpu, Tier::cpu, Tier::cpu, Tier::cpu, Tier::cpu},
+                                                   {.parameters = Tier::cpu, .gradients = Tier::cpu, .ratio = 0.6}};
+  for (const bool muon : {false, true})
+    for (const int shards : {2, 4}) {
+      SCOPED_TRACE(fmt::format("muon {}, {} shards", muon, shards));
+      Job job{.model = small_llama(), .precision = muon ? kFloat64 : kFloat32};
+      job.mesh = {.shard = shards};
+      job.strategy = plan::Strategy::full_shard;
+      if (muon)
+        job.optimizer.rule = optim::Rule::muon, job.grouping.matrices_apart = true;
+      else
+        job.grouping.by = model::WrapBy::parameter;
+      for (const int depth : {2, 3}) {
+        job.prefetch.depth = depth;
+        const Outcome plain = run(job);
+        for (const OffloadSettings& offload : placements) judge(job, plain, offload);
+      }
+    }
+}
+
 // An embedding that the optimizer updates in two tiles.
 TEST(Offload, TilesOfALargeGroupGiveTheBitsOfTheWhole) {
   for (const model::Precision& precision : {kFloat32, kMixed, bfloat16_alone(model::Rounding::stochastic)})

@@ -72,6 +72,41 @@ std::vector<Example> offload_examples() {
   return all;
 }
 
+// Groups of several sizes, of which two ranks own halves, or one of them nothing.
+Schedule list_of_rank(const Example& e, bool train, const std::set<int>& not_owned) {
+  StepDeclaration d = declare(e);
+  for (int g = 0; g < static_cast<int>(d.groups.size()); ++g) {
+    GroupDeclaration& group = d.groups[static_cast<size_t>(g)];
+    group.numel = (2 + 6 * g % 11) * 4096;
+    group.owned = not_owned.contains(g) ? 0 : group.numel / 2;
+    if (group.owned <= group.step_tile) group.step_tile = 0;
+  }
+  return make_list(train ? List::train : List::evaluate, d, timing_of(e, train));
+}
+
+// Such ranks move and step other values, so their lists differ.
+TEST(Offload, RanksThatOwnUnlikePartsPlaceWhatTheyShareAlike) {
+  const Example plain{.blocks = 6, .strategy = Strategy::zero3};
+  std::vector<Example> all(3, plain);
+  all[1].step_tile = 3 * 4096;
+  all[2].step_tile = 3 * 4096, all[2].steps_in_backward = true;
+  for (Example e : all)
+    for (const bool train : {true, false})
+      for (const int depth : {1, 2, 3})
+        for (const OffloadSettings& offload : placements()) {
+          e.prefetch.depth = depth;
+          e.offload = offload;
+          const Job job = make_job(e, train);
+          std::vector<RankList> ranks = rank_lists(job);
+          std::vector<Schedule> lists{list_of_rank(e, train, {}), list_of_rank(e, train, {0, 1, 3, 4, 6})};
+          std::vector<Arena> arenas;
+          for (Schedule& list : lists) arenas.push_back(place({&list, 1}));
+          for (size_t r = 0; r < 2; ++r) ranks[r].program.schedule = &lists[r], ranks[r].arena = &arenas[r];
+          const auto problems = validate_ranks(ranks);
+          ASSERT_TRUE(problems.empty()) << describe(e) << ", prefetch " << depth << ": " << problems.front();
+        }
+}
+
 int64_t bytes_in(const Job& job, Memory memory) { return job.arenas[0].of(memory); }
 
 TEST(Offload, EveryPlacementLeavesTheStateOfNone) {

@@ -69,6 +69,25 @@ def placements(r):
     return plain
 
 
+def unlike_lists(r):
+    """Small groups and whole matrices: some ranks own nothing of a group, and their lists move and step less than the others'."""
+    common = {"model": ring.LLAMA | {"num_hidden_layers": 4}, "train__micro_batch_size": 2, "train__max_steps": 4, "eval__interval": 2, "eval__max_iters": 4,
+              "strategy": "full_shard"}
+    small, whole = {"wrap__by": "parameter"}, {"optimizer": "Muon", "precision": "64-true"}
+    cases = {"parameters": (small, 2, {"offload__parameters": "cpu"}),
+             "gradients": (small, 4, {"offload__gradients": "cpu", "schedule__prefetch": 2}),
+             "everything, whole matrices": (whole, 4, HOST | {"schedule__prefetch": 3}),
+             "a part, whole matrices": (whole, 2, {"offload__gradients": "cpu", "offload__parameters": "cpu", "offload__ratio": 0.6, "schedule__prefetch": 2})}
+
+    def rows(folder):
+        return {step: [row.get(key) for key in ("loss", "grad_norm", "val_loss")] for step, row in ring.metrics(folder).items()}
+
+    plain = [rows(r.train(f"one rank {number}", **common | settings)) for number, settings in enumerate((small, whole))]
+    for what, (settings, devices, offload) in cases.items():
+        ours, theirs = rows(r.train(f"unlike {what}", **common | settings | offload | {"devices": devices})), plain[settings is whole]
+        ring.check(ours == theirs, f"{what}, {devices} ranks of unlike lists: losses, norms and held-out losses", f"{ours}\n{theirs}")
+
+
 def refusals(r):
     def refused(what, said, code=2, limit=None, **settings):
         command = r.command("refused", **MIXED | settings)
@@ -252,6 +271,7 @@ ring.judges("numpy")
 with ring.Ring(sys.argv[1]) as r:
     if sys.argv[2:] != ["memory"]:
         plain = placements(r)
+        unlike_lists(r)
         refusals(r)
         tells(r)
         unlike_figures(r)

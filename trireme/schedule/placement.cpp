@@ -33,6 +33,25 @@ void set_lifetimes(Schedule& s) {
     if (v.persistent || v.held) v.first = 0, v.last = whole;
 }
 
+// Whether the ranks that share memory all have the action. Which values a rank moves and steps depends on what it owns,
+// and so does the number of these actions.
+bool is_on_all_ranks(ActionKind kind) {
+  return !is_transfer(kind) && kind != ActionKind::sum_squares && kind != ActionKind::step;
+}
+
+// Of each action, how many actions that all ranks have stand before it; one that only some ranks have counts with the
+// action before it. All ranks count lives in shared memory like this, so they place these values alike. Lives that
+// overlap in the list overlap in this time too, because it never runs backward.
+std::vector<int> common_time(const Schedule& s) {
+  std::vector<int> time;
+  int passed = -1;
+  for (const Action& a : s.actions) {
+    if (is_on_all_ranks(a.kind)) ++passed;
+    time.push_back(std::max(0, passed));
+  }
+  return time;
+}
+
 // Values that take over each other's bytes form one item.
 struct Item {
   std::vector<int> values;
@@ -391,8 +410,14 @@ int64_t place_region(Schedule& s, Memory memory, int64_t base, int64_t guard_byt
   std::vector<Item> items = items_of(s, memory);
   for (Item& item : items) item.bytes += aligned(guard_bytes);
   if (items.empty()) return base;
+  auto num_actions = static_cast<int>(s.actions.size());
+  if (is_shared(memory)) {
+    const std::vector<int> time = common_time(s);
+    for (Item& item : items) item.first = time[item.first], item.last = time[item.last];
+    num_actions = time.back() + 1;
+  }
   for (const Item& item : items) base = base::round_up(base, item.alignment);
-  Search search(items, static_cast<int>(s.actions.size()));
+  Search search(items, num_actions);
   const int64_t size = effort == Effort::full ? search.run() : search.run_once();
   for (size_t i = 0; i < items.size(); ++i)
     for (int v : items[i].values) s.values[v].offset = base + search.offsets()[i];

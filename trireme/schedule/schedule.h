@@ -64,6 +64,10 @@ enum class Memory {
 
 /// True where values only rest: actions use copies of them in memory of the rank.
 constexpr bool is_tier(Memory memory) { return memory == Memory::host || memory == Memory::disk; }
+/// True where other ranks reach a value by its offset, which therefore is the same on all of them.
+constexpr bool is_shared(Memory memory) {
+  return memory == Memory::symmetric || memory == Memory::host_shared || memory == Memory::host_reduced;
+}
 
 enum class Access { read, write, accumulate, consume };
 
