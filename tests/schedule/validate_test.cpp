@@ -70,6 +70,17 @@ TEST(Validate, EveryStrategyOfTheBuilderIsRight) {
           }
 }
 
+TEST(Validate, WhatRanksShareLiesAtTheSamePlaces) {
+  for (const ValueKind kind : {ValueKind::parameters, ValueKind::gradient_slot}) {
+    Damaged d({.blocks = 2});
+    const bool is_slot = kind == ValueKind::gradient_slot;
+    Value& moved = d.list.values[static_cast<size_t>(d.list.find(kind, 1, is_slot ? 0 : -1))];
+    moved.offset += kValueAlignment;
+    EXPECT_THAT(d.verdict(), Contains(AllOf(HasSubstr("rank 0 has " + moved.label), HasSubstr("rank 1 has"),
+                                            HasSubstr("they share this memory"))));
+  }
+}
+
 TEST(Validate, EveryPipelineIsRight) {
   for (const PipelineSchedule& s : pipeline_schedules())
     for (int ranks : {2, 3, 4})

@@ -12,6 +12,7 @@
 #include "trireme/base/stopwatch.h"
 #include "trireme/engine/device.h"
 #include "trireme/engine/quantized_group.h"
+#include "trireme/engine/shared_places.h"
 #include "trireme/model/dropout.h"
 #include "trireme/model/initialize.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -55,9 +56,10 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   }
   const auto share = [&](Memory memory, comm::Communicator& ranks) {
     const int64_t bytes = plan_.arena.of(memory);
-    if (bytes > 0)
-      base_[static_cast<int>(memory)] =
-          static_cast<char*>(ranks.allocate_shared(bytes, memory != Memory::symmetric).mine);
+    if (bytes == 0) return;
+    const comm::SharedBuffer shared = ranks.allocate_shared(bytes, memory != Memory::symmetric);
+    if (shared.parts.size() > 1) compare_places(plan_, memory, ranks);
+    base_[static_cast<int>(memory)] = static_cast<char*>(shared.mine);
   };
   share(Memory::symmetric, *comm_.reduce);
   share(Memory::host_shared, *comm_.gather);

@@ -134,7 +134,8 @@ struct ActionTime {
 class Engine {
  public:
   /// Allocates the arena: exactly plan.arena, but for what lies in EngineOptions::memory. Errors: Error if the memory
-  /// is not available, on every rank; UsageError for wrapped modules or poison on a GPU
+  /// is not available, on every rank; UsageError for wrapped modules or poison on a GPU; InternalError if ranks that
+  /// share memory have planned different places in it
   Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options = {});
   ~Engine();
 

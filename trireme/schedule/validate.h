@@ -45,7 +45,8 @@ struct RankList {
   const Arena* arena = nullptr;
 };
 
-/// Checks every rank's list and the rules between ranks; `ranks` is indexed by global rank.
+/// Checks every rank's list and the rules between ranks, and that ranks that share memory have the same values at the
+/// same places there; `ranks` is indexed by global rank.
 std::vector<std::string> validate_ranks(const std::vector<RankList>& ranks);
 
 }  // namespace trireme::schedule

@@ -1,4 +1,5 @@
-// Rules between ranks: which ranks communicate, in which order, and whether all of them reach the end.
+// Rules between ranks: which ranks communicate, in which order, whether all of them reach the end, and whether values
+// in memory that they share lie at the same places.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -138,6 +139,55 @@ class Ranks {
   std::vector<std::map<Queue, std::vector<int>>> queues_;
 };
 
+// Ranks read each other's values by their offsets, or hold one copy of them: each has the same values at the same
+// places.
+class SharedPlaces {
+ public:
+  SharedPlaces(const std::vector<RankList>& ranks, Problems& problems) : ranks_(ranks), problems_(problems) {}
+
+  void check() {
+    for (const Memory memory : {Memory::symmetric, Memory::host_shared, Memory::host_reduced})
+      for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+        const auto& queues = ranks_[r].program.members;
+        const auto members = queues.find(memory == Memory::host_shared ? QueueKind::gather : QueueKind::reduce);
+        if (members != queues.end() && !members->second.empty()) compare(members->second.front(), r, memory);
+      }
+  }
+
+ private:
+  const Schedule& list(int rank) const { return *ranks_[rank].program.schedule; }
+  std::vector<const Value*> values(int rank, Memory memory) const {
+    std::vector<const Value*> all;
+    for (const Value& v : list(rank).values)
+      if (v.memory == memory) all.push_back(&v);
+    return all;
+  }
+
+  // Reports the first difference.
+  void compare(int first, int rank, Memory memory) {
+    if (&list(first) == &list(rank) && ranks_[first].arena == ranks_[rank].arena) return;
+    const int64_t size = ranks_[first].arena->of(memory), other_size = ranks_[rank].arena->of(memory);
+    const auto a = values(first, memory), b = values(rank, memory);
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+      if (a[i]->label != b[i]->label || a[i]->offset != b[i]->offset || a[i]->bytes != b[i]->bytes) {
+        problems_.push_back(
+            fmt::format("rank {} has {} at {}..{}, and rank {} has {} at {}..{}; they share this memory, so all values "
+                        "in it lie at the same places",
+                        first, a[i]->label, a[i]->offset, a[i]->offset + a[i]->bytes, rank, b[i]->label, b[i]->offset,
+                        b[i]->offset + b[i]->bytes));
+        return;
+      }
+    if (a.size() != b.size() || size != other_size)
+      problems_.push_back(fmt::format(
+          "rank {} has {} values in {} bytes, and rank {} has {} values in {} bytes; they share this memory, "
+          "so all have the same",
+          first, a.size(), size, rank, b.size(), other_size));
+  }
+
+  const std::vector<RankList>& ranks_;
+  Problems& problems_;
+};
+
 }  // namespace
 
 std::vector<std::string> validate_meetings(const std::vector<RankProgram>& programs) {
@@ -166,6 +216,7 @@ std::vector<std::string> validate_ranks(const std::vector<RankList>& ranks) {
     for (const std::string& p : validate_list(s, *ranks[r].arena)) problems.push_back(fmt::format("rank {}: {}", r, p));
   }
   for (std::string& p : validate_meetings(programs)) problems.push_back(std::move(p));
+  SharedPlaces(ranks, problems).check();
   return problems;
 }
 
