@@ -23,6 +23,18 @@ TEST(Passes, AStepRunsEveryUnitForwardAndBackwardOncePerMicroBatch) {
   EXPECT_EQ(count(s, ActionKind::step), 5);
 }
 
+TEST(Passes, AnIndexFindsTheValuesOfAList) {
+  const OffloadSettings offload{.optimizer = Tier::cpu, .gradients = Tier::cpu, .activations = Tier::cpu};
+  const Schedule s =
+      training_schedule(declare({.blocks = 4, .recompute = true, .offload = offload, .step_tile = 3 * 4096}));
+  const ValueIndex index(s);
+  for (const Value& v : s.values)
+    EXPECT_EQ(index.find(v.kind, v.owner, v.micro_batch, v.instance),
+              s.find(v.kind, v.owner, v.micro_batch, v.instance))
+        << v.label;
+  EXPECT_EQ(index.find(ValueKind::cache, 0, 0), -1);
+}
+
 TEST(Passes, FullShardGathersAGroupForForwardAndAgainForBackward) {
   const Schedule s = training_schedule(example_step(3, 2, true, 1));
   std::map<std::string, int> unshards;

@@ -28,16 +28,17 @@ at::Tensor Engine::view(const Value& value, at::IntArrayRef shape, at::ScalarTyp
   return schedule::is_tier(value.memory) ? at::from_blob(data, shape, dtype) : at_address(data, shape, dtype);
 }
 
-Engine::GroupViews Engine::group_views(int group, const Schedule& s, const Action* action) const {
+Engine::GroupViews Engine::group_views(int group, const Schedule& s, const schedule::ValueIndex& values,
+                                       const Action* action) const {
   const plan::GroupStorage& storage = plan_.storage[group];
   const shard::Range held = plan_.held(group);
   const int64_t numel = plan_.layouts[group].numel();
   const auto get = [&](ValueKind kind, int64_t elements, at::ScalarType dtype) {
-    int v = s.find(kind, group, -1);
+    int v = values.find(kind, group, -1);
     if (v < 0 || (action == nullptr && !s.values[v].persistent)) return at::Tensor();
     if (action == nullptr) return view(s.values[v], {elements}, dtype);  // tiles lie side by side
-    const bool tiled = s.find(kind, group, -1, 1) >= 0;
-    if (tiled) v = s.find(kind, group, -1, action->part);
+    const bool tiled = values.find(kind, group, -1, 1) >= 0;
+    if (tiled) v = values.find(kind, group, -1, action->part);
     for (const schedule::Use& u : action->uses)
       if (s.original(u.value) == v) v = u.value;
     if (s.values[v].offset < 0) return at::Tensor();  // of a value whose copies alone are used
@@ -276,6 +277,7 @@ void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
 std::vector<Engine::Bound> Engine::bind(const Shapes& shapes) {
   const schedule::List list = shapes.list;
   const Schedule& s = plan_.lists[list];
+  const schedule::ValueIndex values(s);
   std::vector<Bound> all;
   const plan::StepRequest& request = plan_.request;
   std::set<std::pair<int, int>> written;
@@ -303,9 +305,9 @@ std::vector<Engine::Bound> Engine::bind(const Shapes& shapes) {
     } else if (schedule::is_transfer(a.kind)) {
       bind_transfer(b, s, a);
     } else if (a.kind == ActionKind::sum_squares) {
-      b.group = group_views(a.owner, s, &a);
+      b.group = group_views(a.owner, s, values, &a);
     } else if (a.kind == ActionKind::step) {
-      b.group = group_views(a.owner, s, &a);
+      b.group = group_views(a.owner, s, values, &a);
       const shard::Range tile = plan_.tile(a.owner, a.part);
       for (optim::DecaySegment cut : plan_.segments(a.owner)) {
         cut.begin = std::max(cut.begin, tile.begin) - tile.begin;
@@ -317,7 +319,7 @@ std::vector<Engine::Bound> Engine::bind(const Shapes& shapes) {
         if (const Value& v = s.values[u.value]; v.kind == ValueKind::step_work)
           b.output = view(v, {v.bytes}, at::kByte);
     } else if (schedule::traits_of(a.kind).owner == schedule::Owner::group) {
-      b.group = group_views(a.owner, s, &a);
+      b.group = group_views(a.owner, s, values, &a);
       bind_group(b, s, a);
     }
     all.push_back(std::move(b));

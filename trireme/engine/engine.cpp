@@ -68,8 +68,10 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   for (const auto& [axis, mesh, name, adjective] : comm::kUnitAxes)
     if (const auto& ranks = comm_.inside[axis]; ranks->size() > 1)
       inside_[axis] = std::make_unique<WatchedCommunicator>(ranks, axis);
+  const schedule::ValueIndex values(plan_.train());
+  norm_partials_ = values.find(ValueKind::norm_partials, -1, -1);
   for (int g : plan_.local_groups) {
-    views_[g] = group_views(g, plan_.train());
+    views_[g] = group_views(g, plan_.train(), values);
     if (plan_.storage[g].trained) segments_[g] = plan_.segments(g);
   }
   size_t longest = 0;

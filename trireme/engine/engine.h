@@ -219,7 +219,8 @@ class Engine {
   }
   std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) const;
   /// Of the values that `action` uses, where it uses them; else of those that persist.
-  GroupViews group_views(int group, const schedule::Schedule& schedule, const schedule::Action* action = nullptr) const;
+  GroupViews group_views(int group, const schedule::Schedule& schedule, const schedule::ValueIndex& values,
+                         const schedule::Action* action = nullptr) const;
   /// The shapes of a list's values: as planned, or of a run of generation with fewer rows.
   struct Shapes {
     schedule::List list;
@@ -317,6 +318,7 @@ class Engine {
   const StepInputs* inputs_ = nullptr;
   const LoadBatch* load_batch_ = nullptr;
   optim::ExactSum squares_;  ///< of the gradients so far
+  int norm_partials_ = -1;  ///< the value in the training list
   at::Tensor squares_on_gpu_;
   double gradient_norm_ = 0, gradient_scale_ = 1, loss_scale_ = 1;
   bool given_up_ = false;

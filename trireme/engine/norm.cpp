@@ -45,8 +45,7 @@ void Engine::add_squares(int g, const at::Tensor& step_gradient) {
   const shard::Range held = plan_.held(g), mine = plan_.saved(g);
   const int64_t blocks = mine.size() / shard::kBlockElements;
   if (blocks == 0) return;
-  const schedule::Schedule& s = plan_.train();
-  const schedule::Value& scratch = s.values[s.find(schedule::ValueKind::norm_partials, -1, -1)];
+  const schedule::Value& scratch = plan_.train().values[static_cast<size_t>(norm_partials_)];
   at::Tensor partials = view(scratch, {blocks}, at::kDouble);
   at::Tensor gradient = step_gradient.narrow(0, mine.begin - held.begin, mine.size());
   optim::stored_norm_partials(partials, gradient);

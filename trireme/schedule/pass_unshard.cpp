@@ -25,15 +25,19 @@ int depth_of(const Draft& reader, const Prefetch& p) {
 // Starts gathers later, so that what is unsharded at the same time fits the limit.
 void hold_back(std::vector<Instance>& all, const StepDeclaration& step) {
   if (step.prefetch.limit <= 0) return;
+  std::vector<size_t> near;  // earlier ones that may still be held: no later one starts before its reader's prefetch
   for (size_t i = 0; i < all.size(); ++i) {
+    const int earliest = all[i].first_reader - step.prefetch.depth;
+    std::erase_if(near, [&](size_t k) { return all[k].last_reader < earliest; });
     for (; all[i].start < all[i].first_reader; ++all[i].start) {
       int64_t beside = step.groups[all[i].group].numel;
-      for (size_t k = 0; k < i; ++k)
+      for (const size_t k : near)
         if (all[k].start <= all[i].start && all[i].start <= all[k].last_reader)
           beside += step.groups[all[k].group].numel;
       if (beside <= step.prefetch.limit) break;
     }
     if (i > 0) all[i].start = std::max(all[i].start, std::min(all[i - 1].start, all[i].first_reader));
+    near.push_back(i);
   }
 }
 

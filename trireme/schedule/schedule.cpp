@@ -18,6 +18,19 @@ int Schedule::find(ValueKind kind, int owner, int micro_batch, int instance) con
   return -1;
 }
 
+ValueIndex::ValueIndex(const Schedule& schedule) {
+  for (size_t i = 0; i < schedule.values.size(); ++i) add(schedule.values[i], static_cast<int>(i));
+}
+
+void ValueIndex::add(const Value& v, int index) {
+  if (v.home < 0) places_.try_emplace({v.kind, v.owner, v.micro_batch, v.instance}, index);
+}
+
+int ValueIndex::find(ValueKind kind, int owner, int micro_batch, int instance) const {
+  const auto place = places_.find({kind, owner, micro_batch, instance});
+  return place == places_.end() ? -1 : place->second;
+}
+
 std::string name_of(const Queue& queue) {
   std::string name(name_of(queue.kind));
   if (is_transfer(queue.kind)) name += queue.lane == kDiskLane ? " disk" : " host";

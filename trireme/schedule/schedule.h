@@ -9,8 +9,10 @@
 #include <compare>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "trireme/base/enum_array.h"
@@ -143,9 +145,22 @@ struct Schedule {
   std::vector<Value> values;
   std::vector<Action> actions;
 
-  int find(ValueKind kind, int owner, int micro_batch, int instance = 0) const;  ///< -1 when absent; never a copy
+  /// -1 when absent; never a copy. Looks at all values: who asks for many takes a ValueIndex.
+  int find(ValueKind kind, int owner, int micro_batch, int instance = 0) const;
   /// The value itself, or of a copy its home.
   int original(int value) const { return values[value].home >= 0 ? values[value].home : value; }
+};
+
+/// Finds values as Schedule::find does, without looking at all of them. Values that the list gets later are added.
+class ValueIndex {
+ public:
+  ValueIndex() = default;
+  explicit ValueIndex(const Schedule& schedule);
+  void add(const Value& value, int index);
+  int find(ValueKind kind, int owner, int micro_batch, int instance = 0) const;
+
+ private:
+  std::map<std::tuple<ValueKind, int, int, int>, int> places_;
 };
 
 /// The lists of a plan. Only one runs at a time, so one arena holds the values of all: persistent values have the same

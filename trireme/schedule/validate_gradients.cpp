@@ -122,8 +122,9 @@ class Tail {
                            f_.name(Action{.kind = ActionKind::step, .owner = state.owner, .part = state.instance}),
                            state.label));
     }
+    const ValueIndex values(s_);
     for (int g : groups_) {
-      if (const int v = s_.find(ValueKind::gradient, g, -1);
+      if (const int v = values.find(ValueKind::gradient, g, -1);
           (early_ || is_tier(s_.values[v].memory)) && find(seen, {kSquares, g}) < 0)
         absent(ActionKind::sum_squares, g, "the norm leaves its gradient out");
       if (find(seen, {step_rank(), g}) < 0) absent(ActionKind::step, g, "its weights are never updated");

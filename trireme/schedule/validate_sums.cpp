@@ -21,10 +21,11 @@ bool holds_gradients(ValueKind kind) {
 std::map<int, int> own_sums(const Schedule& s) {
   const bool slots =
       std::any_of(s.values.begin(), s.values.end(), [](const Value& v) { return v.kind == ValueKind::gradient_slot; });
+  const ValueIndex values(s);
   std::map<int, int> sums;
   for (int g : groups_of(s)) {
-    const int partial = slots ? -1 : s.find(ValueKind::local_gradient, g, -1);
-    sums[g] = slots || partial >= 0 ? partial : s.find(ValueKind::gradient, g, -1);
+    const int partial = slots ? -1 : values.find(ValueKind::local_gradient, g, -1);
+    sums[g] = slots || partial >= 0 ? partial : values.find(ValueKind::gradient, g, -1);
   }
   return sums;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -47,8 +46,7 @@ class Values {
                      .cause = cause});
   }
   int find(ValueKind kind, int owner, int mb = -1, int instance = 0) const {
-    const auto it = index_.find({kind, owner, mb, instance});
-    return it == index_.end() ? -1 : it->second;
+    return index_.find(kind, owner, mb, instance);
   }
   // What is no tile is whole.
   int find_tile(ValueKind kind, int group, int tile) const {
@@ -159,14 +157,14 @@ class Values {
       v.alignment = kDiskAlignment;
     }
     const auto value = static_cast<int>(s_.values.size());
-    index_[{v.kind, v.owner, v.micro_batch, v.instance}] = value;
+    index_.add(v, value);
     s_.values.push_back(std::move(v));
     return value;
   }
 
   Schedule& s_;
   const StepDeclaration& step_;
-  std::map<std::tuple<ValueKind, int, int, int>, int> index_;
+  ValueIndex index_;
 };
 
 void Values::declare_persistent() {
