@@ -45,22 +45,23 @@ void insert_early_steps(DraftList& list, const StepDeclaration& step) {
   for (int g : trained_groups(step, local_groups(step))) {
     if (!step.steps_in_backward && !gradient_leaves(step, g)) continue;
     // Behind the last action that makes the gradient, once it is complete.
-    std::vector<int> makers;
-    for (int i = 0; i < std::ssize(list.drafts); ++i)
+    std::vector<int> makers, place(static_cast<size_t>(list.next_id));  // of each draft, by its id
+    for (int i = 0; i < std::ssize(list.drafts); ++i) {
+      place[static_cast<size_t>(list.drafts[i].id)] = i;
       if (makes_gradient(list.drafts[i].kind) && list.drafts[i].owner == g) makers.push_back(i);
+    }
     check_invariant(!makers.empty(), "each gradient is reduced");
     const auto end_of = [&](const Draft& d) {
-      if (d.completes_before == -1) return list.drafts.begin();
-      const int until = d.completes_before == kTail ? list.tail_id : d.completes_before;
-      return std::ranges::find(list.drafts, until, &Draft::id);
+      if (d.completes_before == -1) return 0;
+      return place[static_cast<size_t>(d.completes_before == kTail ? list.tail_id : d.completes_before)];
     };
-    const auto at = std::max(list.drafts.begin() + makers.back() + 1, end_of(list.drafts[makers.back()]));
+    const int at = std::max(makers.back() + 1, end_of(list.drafts[makers.back()]));
     std::vector<Draft> early = {list.make(ActionKind::sum_squares, g, -1)};
     if (step.steps_in_backward)
       for (const Draft& d : steps_of(list, step, g)) early.push_back(d);
     for (int i : makers)
       if (end_of(list.drafts[i]) >= at) list.drafts[i].completes_before = early.front().id;
-    list.drafts.insert(at, early.begin(), early.end());
+    list.drafts.insert(list.drafts.begin() + at, early.begin(), early.end());
   }
 }
 
