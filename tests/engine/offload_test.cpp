@@ -29,6 +29,7 @@ void expect_same(const Outcome& a, const Outcome& b) {
   for (size_t i = 0; i < a.norms.size(); ++i)
     EXPECT_EQ(std::bit_cast<int64_t>(a.norms[i]), std::bit_cast<int64_t>(b.norms[i]));
   EXPECT_EQ(a.evaluation, b.evaluation);
+  EXPECT_EQ(a.held_out, b.held_out);
   EXPECT_TRUE(at::equal(a.parameters, b.parameters)) << relative_distance(a.parameters, b.parameters);
   EXPECT_TRUE(at::equal(a.gradients, b.gradients)) << relative_distance(a.gradients, b.gradients);
   EXPECT_EQ(a.allocated, a.planned);

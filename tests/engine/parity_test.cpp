@@ -15,6 +15,7 @@ constexpr plan::Strategy kStrategies[] = {plan::Strategy::no_shard, plan::Strate
 void expect_equal_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.held_out, b.held_out);
   EXPECT_TRUE(at::equal(a.parameters, b.parameters)) << relative_distance(a.parameters, b.parameters);
   EXPECT_TRUE(at::equal(a.gradients, b.gradients)) << relative_distance(a.gradients, b.gradients);
 }

@@ -428,9 +428,14 @@ class Runner {
     }
     const double evaluation = engine.evaluate([&](int, const BatchTensors& to) { load(r, 100, 0, to); },
                                               r.num_data_ranks() * job_.shape.tokens());
+    double held_out = 0;
+    LossSums sums;
+    for (int64_t first = 0; first < job_.global_micro_batches; first += r.num_data_ranks())
+      held_out =
+          engine.evaluate([&](int, const BatchTensors& to) { load(r, 100, first + r.data_index(), to); }, 1, &sums);
     communicators.world->barrier()->wait();
     const std::lock_guard lock(mutex_);
-    if (rank == 0) outcome_.evaluation = evaluation;
+    if (rank == 0) outcome_.evaluation = evaluation, outcome_.held_out = held_out;
     outcome_.planned[rank] = memory.total_bytes;
     outcome_.lower_bound[rank] = memory.lower_bound_bytes;
     outcome_.allocated[rank] = engine.allocated_bytes();

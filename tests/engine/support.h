@@ -81,6 +81,7 @@ struct Outcome {
   std::vector<double> scales;        ///< of the loss, before each step
   std::vector<int> skipped;          ///< steps
   double evaluation = 0;             ///< of the same tokens on every data rank
+  double held_out = 0;               ///< sum of the losses of as many micro-batches as a step has
   at::Tensor parameters;             ///< all master weights after the last step, by name, whole
   at::Tensor gradients;              ///< of the first step, in the same order; empty with steps_in_backward
   std::map<std::string, at::Tensor> parameter, gradient;  ///< both by name

@@ -83,6 +83,10 @@ struct StepResult {
   bool overflowed = false;  ///< the step was skipped: nothing has changed, and loss and norm may not be finite
 };
 
+/// Sums over the micro-batches of several runs of the evaluation list: losses and measures, in the order of units. Sums
+/// of each run alone, added up, would depend on the number of ranks.
+using LossSums = std::vector<double>;
+
 /// A tensor of optimizer state, under PyTorch's name for it.
 struct OptimizerTensor {
   std::string name;
@@ -144,8 +148,9 @@ class Engine {
 
   StepResult train_step(const StepInputs& inputs);
 
-  /// Runs the evaluation list; returns the mean loss over all ranks' micro-batches. Collective.
-  double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens);
+  /// Runs the evaluation list; returns the mean loss over all ranks' micro-batches. Collective. `so_far` of the earlier
+  /// runs of one evaluation: the mean is over their micro-batches too, which are added up in the order of one rank.
+  double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens, LossSums* so_far = nullptr);
   /// Runs the list of generation; the plan has one (StepRequest::generation).
   ///
   /// @param ids        the new tokens [R]; `positions` in their sequences
@@ -256,7 +261,7 @@ class Engine {
   bool overflowed() const;
   void wait_until(int index);
   void progress();
-  double mean_loss(schedule::List list, double tokens);
+  double mean_loss(schedule::List list, double tokens, LossSums& so_far);
 
   // device.cpp
   bool on_gpu() const { return options_.device.is_cuda(); }

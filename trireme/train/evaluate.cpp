@@ -30,14 +30,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Sums over all ranks; only ranks that count add their numbers.
-std::vector<double> over_ranks(const Inference& in, std::vector<double> mine) {
-  if (!in.counts) mine.assign(mine.size(), 0);
-  const at::Tensor sums = at::tensor(mine, at::kDouble);
-  sum_over_ranks(in, sums);
-  return {sums.data_ptr<double>(), sums.data_ptr<double>() + sums.numel()};
-}
-
 std::string read_text(const fs::path& path) {
   if (!fs::is_directory(path)) return base::read_file_or_pipe(path);
   std::vector<fs::path> files;
@@ -74,9 +66,12 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
     const int64_t begin = w * window, count = std::min(window, targets - begin);
     judge.add(static_cast<size_t>(w), {ids.begin() + begin, ids.begin() + begin + count + 1}, 1);
   }
-  double sum = 0;
-  for (const Judged& of_window : judge.run()) sum += sum_of(of_window.logprobs);
-  const double nats = -over_ranks(in, {sum})[0];
+  // Windows are added up in their order, whichever rank has judged them.
+  const std::vector<Judged>& judged = judge.run();
+  std::vector<double> sums(static_cast<size_t>(windows));
+  for (size_t w = 0; w < sums.size() && in.counts; ++w) sums[w] = sum_of(judged[w].logprobs);
+  sum_over_ranks(in, at::from_blob(sums.data(), {windows}, at::kDouble));
+  const double nats = -sum_of(sums);
   return {{"tokens", targets},
           {"bytes", bytes},
           {"window", window},

@@ -50,11 +50,11 @@ double SampleTask::epoch() const { return double(samples_) / double(data_.train-
 std::optional<double> SampleTask::evaluate(const StopCheck& stops) {
   data::ValidationLoader loader(data_.val, batch_options(), s_.settings.eval.max_iters);
   double sum = 0;
+  engine::LossSums sums;
   for (int64_t round = 0; round < loader.num_rounds(); ++round) {
-    sum += s_.engine->evaluate([&](int, const engine::BatchTensors& to) { put(to, loader.batch(round), true); }, 1);
-    const std::vector<double>& measures = s_.engine->measures();
-    if (round == 0) held_out_measures_.assign(measures.size(), 0);
-    for (size_t i = 0; i < measures.size(); ++i) held_out_measures_[i] += measures[i];
+    const auto load = [&](int, const engine::BatchTensors& to) { put(to, loader.batch(round), true); };
+    sum = s_.engine->evaluate(load, 1, &sums);
+    held_out_measures_ = s_.engine->measures();
     if (stops()) return std::nullopt;
   }
   const double targets = double(std::max<int64_t>(1, loader.num_targets()));
