@@ -3,8 +3,8 @@
 //
 // Method    greedy, in several orders: by bytes, by bytes x lifetime, by start, and by time with short-lived values
 //           from the top down. Each order is tried again with the topmost values placed earlier; the best is kept
-// Ranks     values in memory that ranks share get the same offsets on all of them, although their lists differ by what a
-//           rank owns: their lives are counted in actions that all of these ranks have
+// Ranks     lists of ranks that share memory differ by what each rank owns. Lives there are counted in actions that all
+//           of them have, so a value has the same offset on each of them
 // Cost      O(values x values alive at once) a try, at most 160 tries; milliseconds for a step
 #pragma once
 
