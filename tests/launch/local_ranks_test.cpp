@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <string>
@@ -89,8 +90,8 @@ RankEnvironment lonely() {
 
 TEST(LocalRanks, ARankThatDoesNotComeIsNamedWithTheWayOut) {
   RankEnvironment e = lonely();
-  LaunchSettings settings;
-  settings.join_timeout = std::chrono::milliseconds(100);
+  Settings settings;
+  settings.launch.join_timeout = std::chrono::milliseconds(100);
   try {
     find_local_ranks(e, settings);
     FAIL();
@@ -103,9 +104,9 @@ TEST(LocalRanks, ARankThatDoesNotComeIsNamedWithTheWayOut) {
 
 TEST(LocalRanks, ARankThatWaitsForOthersSaysSoAndEndsWhenItIsAskedTo) {
   RankEnvironment e = lonely();
-  LaunchSettings settings;
-  settings.join_timeout = std::chrono::seconds(20);
-  settings.grace = std::chrono::seconds(4);  // of which it waits for three
+  Settings settings;
+  settings.launch.join_timeout = std::chrono::seconds(20);
+  settings.launch.grace = std::chrono::seconds(4);  // of which it waits for three
   ::testing::internal::CaptureStderr();
   request_stop(SIGTERM);
   EXPECT_THROW(find_local_ranks(e, settings), Stopped);
@@ -142,6 +143,43 @@ TEST(LocalRanks, ARefusalReachesTheOtherRankInSecondsWhicheverIsRefused) {
     tells.join();
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   }
+}
+
+// What ranks 0 and 1 say who meet by hand with these settings, of which rank 1 believes in `world` ranks.
+std::array<std::string, 2> meet_by_hand(const Settings& first, const Settings& second, int world = 2) {
+  const data::TemporaryFolder folder;
+  const MeetingOptions options{.out_dir = folder / "run", .timeout = std::chrono::minutes(1)};
+  const int port = MeetingPoint().port;
+  std::array<std::string, 2> said;
+  const auto meets = [&](int rank, const Settings& settings) {
+    RankEnvironment e = by_hand(rank, port);
+    if (rank == 1) e.world_size = e.local_world_size = world;
+    said[static_cast<size_t>(rank)] = data::refusal([&] {
+      const MeetingFile file(e, options);
+      find_local_ranks(e, settings);
+    });
+  };
+  {
+    const std::jthread other([&] { meets(1, second); });
+    meets(0, first);
+  }
+  return said;
+}
+
+TEST(LocalRanks, RanksWithOtherSettingsAreAllRefusedWithTheDifference) {
+  Settings first, second;
+  second.optimizer.lr = 0.002;
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::string& said : meet_by_hand(first, second)) {
+    EXPECT_THAT(said, HasSubstr("rank 1 ("));
+    EXPECT_THAT(said, HasSubstr(") has optimizer.lr 0.002, rank 0 has 0.001; start every machine with the same"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(LocalRanks, RanksOfAnotherWorldAreRefused) {
+  for (const std::string& said : meet_by_hand({}, {}, /*world=*/3))
+    EXPECT_THAT(said, HasSubstr("has world size 3, rank 0 has 2; "));
 }
 
 TEST(LocalRanks, ARefusalThatNobodyHearsLeavesNothing) {

@@ -202,7 +202,7 @@ class Start {
     if (environment_.has_no_token() && settings_.comm.backend != comm::Backend::mpi)
       meeting.emplace(environment_, launch::meeting_options(settings_));
     if (environment_.local_is_unknown || meets_others_by_hand()) {
-      launch::find_local_ranks(environment_, settings_.launch);
+      launch::find_local_ranks(environment_, settings_);
       share_threads(environment_, settings_);
     }
     if (environment_.launched && environment_.launcher != "trireme" && environment_.global_rank == 0)

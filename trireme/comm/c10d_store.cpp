@@ -137,8 +137,8 @@ StoreHandle open_store(const StoreOptions& options) {
                              .timeout = options.reach_timeout.value_or(options.timeout),
                              .gives_up = ends_the_wait,
                              .answer_timeout = options.timeout});
-    auto store = c10::make_intrusive<DoorStore>(server, std::move(client), options.timeout, options.while_waiting);
-    return {std::move(store), static_cast<uint16_t>(port), token};
+    auto store = c10::make_intrusive<DoorStore>(server, client, options.timeout, options.while_waiting);
+    return {std::move(store), static_cast<uint16_t>(port), token, client};
   } catch (const Error& error) {
     if (options.while_waiting) options.while_waiting();  // if it has ended the wait, it throws its own error here
     throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; {}",

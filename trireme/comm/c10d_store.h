@@ -12,8 +12,9 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace trireme::store {
+class Client;
 class Server;
-}
+}  // namespace trireme::store
 
 namespace trireme::comm {
 
@@ -38,6 +39,7 @@ struct StoreHandle {
   c10::intrusive_ptr<c10d::Store> store;
   uint16_t port = 0;
   std::string token;
+  std::shared_ptr<store::Client> client = {};  ///< the store's own, whose waits are not cut by while_waiting
 };
 
 /// A server without listen_fd listens at 127.0.0.1. It runs as long as the returned store or a clone lives.

@@ -1,6 +1,5 @@
 #include "trireme/train/ranks.h"
 
-#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -22,8 +21,10 @@
 #include "trireme/launch/hang/hang.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/identity/other_variables.h"
+#include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/supervise/headline.h"
 #include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/store/client.h"
 
 namespace trireme::train {
 namespace {
@@ -87,21 +88,25 @@ std::string attempt_of(const launch::RankEnvironment& environment) {
   return environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
 }
 
-// Ranks that several launchers start may come minutes apart. Once all are there, comm.timeout bounds every wait but
-// those with comm::Patience.
-void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, c10d::Store& store) {
+// Ranks that several launchers start may come minutes apart, and with settings of their own. Once all are there, they
+// have the same settings, and comm.timeout bounds every wait but those with comm::Patience.
+void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, store::Client& store) {
   using std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
   const milliseconds limit = settings.launch.join_timeout, soon = std::min<milliseconds>(limit, kSilence);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const comm::Group everyone{.rank = e.global_rank, .size = e.world_size, .timeout = limit};
+  const std::function<void()> end_if_stopped = stop_check(settings);
   std::vector<std::string> keys;
   for (int rank = 0; rank < e.world_size; ++rank) keys.push_back(fmt::format("trireme/came{}/{}", attempt_of(e), rank));
   const auto have_come = [&](milliseconds patience) {
-    try {
-      store.wait(keys, patience);
-      return true;
-    } catch (const c10::DistStoreError&) {  // not in time
-      return false;
+    const auto until = Clock::now() + patience;
+    for (;;) {
+      const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
+      if (store.wait(keys, std::min(left, launch::kLookForRefusal))) return true;
+      launch::end_if_one_is_refused(store, e);
+      end_if_stopped();
+      if (left <= launch::kLookForRefusal) return false;
     }
   };
   std::vector<int> late;
@@ -111,7 +116,8 @@ void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, c1
       if (!store.check({keys[static_cast<size_t>(rank)]})) late.push_back(rank);
   };
   try {
-    comm::set_text(store, keys[static_cast<size_t>(e.global_rank)], "here");
+    launch::require_same_settings(store, e, launch::common_settings(settings, e), limit, end_if_stopped);
+    store.set(keys[static_cast<size_t>(e.global_rank)], "here");
     if (have_come(soon)) return;
     look();
     if (!late.empty() && limit > soon) {
@@ -120,8 +126,12 @@ void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, c1
       look();
     }
     if (late.empty()) return;
-  } catch (const c10::Error& error) {
-    comm::throw_comm_error(everyone, "connect", 0, comm::elapsed_since(start), error.what_without_backtrace());
+  } catch (const UsageError&) {
+    throw;
+  } catch (const launch::Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    comm::throw_comm_error(everyone, "connect", 0, comm::elapsed_since(start), error.what());
   }
   comm::throw_comm_error(
       everyone, "connect", late.front(), comm::elapsed_since(start),
@@ -153,7 +163,7 @@ comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnv
                              .while_waiting = stop_check(settings)};
   if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
   comm::StoreHandle handle = comm::open_store(options);
-  if (!launcher_listens(environment)) wait_for_all(settings, environment, *handle.store);
+  if (!launcher_listens(environment)) wait_for_all(settings, environment, *handle.client);
   return handle;
 }
 

@@ -18,8 +18,9 @@ struct RankMeeting {
 };
 
 /// The store where this job's ranks meet; rank 0 serves it. Unless one launcher starts all ranks, this returns once all
-/// have come.
-/// Errors    CommError if rank 0 cannot be reached, or naming ranks that do not come within launch.join_timeout
+/// have come with the same settings.
+/// Errors    UsageError if a rank has other settings (launch/machines/same_settings.h); CommError if rank 0 cannot be
+/// reached, or naming ranks that do not come within launch.join_timeout
 comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnvironment& environment);
 
 /// Options for groups of the job's ranks, without members, name, store and recorder.

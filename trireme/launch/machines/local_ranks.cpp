@@ -22,6 +22,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/launch/identity/network.h"
+#include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/store/client.h"
 #include "trireme/store/server.h"
@@ -37,12 +38,8 @@ std::string this_host() {
 }
 
 std::string key_of(int rank) { return fmt::format("local/host/{}", rank); }
-std::string key_of_knowing(int rank) { return fmt::format("local/knows/{}", rank); }
 
-constexpr const char* kRefused = "local/refused";  // the key of a refusal
-constexpr std::chrono::milliseconds kLookForRank{500};
 constexpr std::chrono::seconds kSilentWait{2};  // before a rank tells whom it waits for
-constexpr std::chrono::seconds kTimeToTell{5};
 
 using Clock = std::chrono::steady_clock;
 
@@ -67,24 +64,6 @@ store::Client join_store(RankEnvironment& e, std::chrono::milliseconds timeout, 
   }
 }
 
-/// Says that this rank knows of a refusal. Rank 0, which serves the store, returns when all do, or have had their time.
-void end_with_others(store::Client& client, const RankEnvironment& e) {
-  client.set(key_of_knowing(e.global_rank), "");
-  if (e.global_rank != 0) return;
-  std::vector<std::string> all;
-  for (int rank = 0; rank < e.world_size; ++rank) all.push_back(key_of_knowing(rank));
-  const auto until = Clock::now() + kTimeToTell;
-  while (!client.wait(all, kLookForRank) && Clock::now() < until && !stop_requested()) {
-  }
-}
-
-void end_if_one_is_refused(store::Client& client, const RankEnvironment& e) {
-  if (!client.check({kRefused})) return;
-  const std::string why = client.get(kRefused, kLookForRank).value_or("a rank was refused");
-  end_with_others(client, e);
-  throw UsageError(why);
-}
-
 /// What each rank has said; `look` is called while one is waited for.
 std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnvironment& e,
                                         std::chrono::milliseconds limit, const std::function<bool()>& look) {
@@ -94,7 +73,7 @@ std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnviron
   while (std::ssize(hosts) < e.world_size) {
     end_if_one_is_refused(client, e);
     const int rank = static_cast<int>(hosts.size());
-    if (auto host = client.get(key_of(rank), std::min(limit, kLookForRank))) {
+    if (auto host = client.get(key_of(rank), std::min(limit, kLookForRefusal))) {
       hosts.push_back(*std::move(host));
       continue;
     }
@@ -127,10 +106,10 @@ void place_among(const std::vector<std::string>& hosts, RankEnvironment& environ
   environment.local_is_unknown = false;
 }
 
-void find_local_ranks(RankEnvironment& environment, const LaunchSettings& settings) {
+void find_local_ranks(RankEnvironment& environment, const Settings& settings) {
   RankEnvironment& e = environment;
-  const std::chrono::milliseconds timeout = settings.join_timeout;
-  const auto gives_up = [patience = patience_when_stopped(settings.grace)] {
+  const std::chrono::milliseconds timeout = settings.launch.join_timeout;
+  const auto gives_up = [patience = patience_when_stopped(settings.launch.grace)] {
     end_wait_when_stopped(patience, "the other ranks");
     return false;
   };
@@ -142,6 +121,7 @@ void find_local_ranks(RankEnvironment& environment, const LaunchSettings& settin
     return gives_up();
   };
   store::Client client = join_store(e, timeout, for_rank_0);
+  require_same_settings(client, e, common_settings(settings, e), timeout, gives_up);
   client.set(key_of(e.global_rank), this_host());
   const std::vector<std::string> hosts = hosts_of_ranks(client, e, timeout, gives_up);
   if (e.local_is_unknown) place_among(hosts, e);
@@ -161,8 +141,7 @@ void tell_refusal(RankEnvironment environment, MeetingOptions options, std::stri
     store::Client client = join_store(e, kTimeToTell, stop_requested);
     constexpr std::string_view kPrefix = "error: ";
     if (why.starts_with(kPrefix)) why.remove_prefix(kPrefix.size());
-    client.compare_set(kRefused, "", fmt::format("rank {} was refused: {}", e.global_rank, why));
-    end_with_others(client, e);
+    tell_all(client, e, fmt::format("rank {} was refused: {}", e.global_rank, why));
   }
   if (makes_folder) std::filesystem::remove(options.out_dir, ignored);
 } catch (const std::exception&) {  // the others wait as for a rank that was not started

@@ -1,5 +1,6 @@
 // The first meeting of ranks that people start by hand, at the address where their store will be. Each says which host
-// it is on, or that it was refused: no launcher ends the other ranks when one of them ends.
+// it is on, or that it was refused: no launcher ends the other ranks when one of them ends. One that has other settings
+// than rank 0 is refused here (same_settings.h).
 //
 // So ranks find who shares a host if their environment holds only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Only
 // then does a rank know which GPU and how many threads are its own.
@@ -20,9 +21,10 @@ namespace trireme::launch {
 /// token are known.
 ///
 /// Cost      2 world_size small messages a rank, once
-/// Errors    UsageError if a rank was refused, with its sentence; Error if the store is not reached, or a rank does not
+/// Errors    UsageError if a rank was refused or has other settings, with its sentence; Error if the store is not
+/// reached, or a rank does not
 ///           come within launch.join_timeout; Stopped if a stop is requested meanwhile
-void find_local_ranks(RankEnvironment& environment, const LaunchSettings& settings);
+void find_local_ranks(RankEnvironment& environment, const Settings& settings);
 
 /// Whether these ranks were started one by one, without a launcher that ends all when one ends.
 bool are_by_hand(const RankEnvironment& environment);

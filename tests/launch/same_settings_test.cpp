@@ -1,0 +1,107 @@
+#include "trireme/launch/machines/same_settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/data/temporary_folder.h"
+#include "trireme/settings/derived.h"
+
+namespace trireme::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string text_of(const Settings& settings, int world_size = 2) {
+  RankEnvironment e;
+  e.world_size = world_size;
+  return common_settings(settings, e);
+}
+
+constexpr const char* kWayOut = "; start every machine with the same settings";
+
+TEST(SameSettings, EqualOnesDifferInNothing) { EXPECT_EQ(difference(text_of({}), text_of({})), ""); }
+
+TEST(SameSettings, WhatIsLearnedAndHowItIsComputedMustBeAlike) {
+  const Settings first;
+  Settings s;
+  s.optimizer.lr = 0.002;
+  EXPECT_EQ(difference(text_of(s), text_of(first)), std::string("optimizer.lr 0.002, rank 0 has 0.001") + kWayOut);
+  s = {};
+  s.model.rope_theta = 500;
+  EXPECT_EQ(difference(text_of(s), text_of(first)), std::string("model.rope_theta 500, rank 0 has null") + kWayOut);
+  s = {};
+  s.data.seed = 1;
+  s.train.save_interval = 7;
+  EXPECT_EQ(difference(text_of(s), text_of(first)),
+            std::string("data.seed 1, rank 0 has 42; and train.save_interval 7, rank 0 has 1000") + kWayOut);
+  s = {};
+  s.strategy = plan::Strategy::zero1;
+  EXPECT_THAT(difference(text_of(s), text_of(first)), HasSubstr("strategy zero1, rank 0 has full_shard"));
+  EXPECT_THAT(difference(text_of(first, 4), text_of(first, 2)), HasSubstr("world size 4, rank 0 has 2"));
+}
+
+TEST(SameSettings, AtMostThreeAreNamed) {
+  Settings s;
+  s.seed = s.data.seed = 1;
+  s.optimizer.lr = 1;
+  s.train.max_steps = 9;
+  s.train.micro_batch_size = 2;
+  EXPECT_THAT(difference(text_of(s), text_of({})), HasSubstr("; and 2 more; start every machine"));
+}
+
+TEST(SameSettings, PlacesAndAMachinesOwnDecisionsMayDiffer) {
+  Settings s;
+  s.out_dir = "/elsewhere";
+  s.devices = 2;
+  s.resume = {.from = train::Resume::From::folder, .folder = "/elsewhere/step-1"};
+  s.data.num_workers = 3;
+  s.comm.timeout = std::chrono::seconds(4);
+  s.launch.join_timeout = std::chrono::seconds(1);
+  s.launch.threads_per_rank = 2;
+  s.train.prometheus_port = 9000;
+  s.offload.path = "/elsewhere";
+  EXPECT_EQ(difference(text_of(s), text_of({})), "");
+}
+
+TEST(SameSettings, AFileMayLieElsewhereButMustBeGivenEverywhere) {
+  Settings first, second;
+  first.data.train_data_path = "a.txt";
+  second.data.train_data_path = "/mnt/a.txt";
+  EXPECT_EQ(difference(text_of(second), text_of(first)), "");
+  second.data.val_data_path = "/mnt/b.txt";
+  EXPECT_THAT(difference(text_of(second), text_of(first)), HasSubstr("data.val_data_path a file, rank 0 has no file"));
+}
+
+TEST(SameSettings, AModelsFolderMayLieElsewhereTheNameOfAShapeIsCompared) {
+  const data::TemporaryFolder a, b;
+  for (const auto* folder : {&a, &b}) folder->write("config.json", "{}");
+  Settings first, second;
+  first.model.name = a.path().string();
+  second.model.name = b.path().string();
+  EXPECT_EQ(difference(text_of(second), text_of(first)), "");
+  second.model.name = "llama-5m";
+  EXPECT_THAT(difference(text_of(second), text_of(first)), HasSubstr("model llama-5m, rank 0 has a folder"));
+}
+
+TEST(SameSettings, PrecisionIsWhatAutoMeansOnTheMachine) {
+  Settings first, second;
+  second.precision.format = number_format(second);
+  EXPECT_EQ(difference(text_of(second), text_of(first)), "");
+  second.precision.format = model::NumberFormat::fp64_true;
+  EXPECT_THAT(difference(text_of(second), text_of(first)), HasSubstr("; give every machine the same precision"));
+}
+
+TEST(SameSettings, KeysOfAnotherVersionArePassedOver) {
+  EXPECT_EQ(difference(R"({"seed": "1", "new": "2"})", R"({"seed": "1", "old": "3"})"), "");
+}
+
+TEST(SameSettings, OfLaunchOnlyWhatDecidesAboutACollectiveCounts) {
+  Settings s;
+  s.launch.homogeneous = Homogeneous::ignore;
+  EXPECT_THAT(difference(text_of(s), text_of({})), HasSubstr("launch.homogeneous ignore, rank 0 has warn"));
+  EXPECT_THAT(text_of(s), Not(HasSubstr("launch.grace")));
+}
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,162 @@
+#include "trireme/launch/machines/same_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/base/text.h"
+#include "trireme/config/choices.h"
+#include "trireme/config/value.h"
+#include "trireme/launch/identity/network.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/settings/derived.h"
+
+namespace trireme::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kShownKeys = 3;
+constexpr size_t kShownBytes = 60;  // of a value
+constexpr std::string_view kPrecision = "precision";
+
+// Of how a machine takes part, and of commands without ranks. launch.homogeneous decides about a collective.
+constexpr std::string_view kOwnSections[] = {"launch", "prepare", "convert", "doctor"};
+constexpr std::string_view kYetCommon = "launch.homogeneous";
+// Where a run lies and where it goes on (all take rank 0's answer), what rank 0 alone does, and a machine's own limits.
+constexpr std::string_view kOwn[] = {"devices",
+                                     "num_nodes",
+                                     "out_dir",
+                                     "resume",
+                                     "overwrite",
+                                     "dry_run",
+                                     "predict",
+                                     "data.num_workers",
+                                     "train.loggers",
+                                     "train.logger_command",
+                                     "train.run_name",
+                                     "train.prometheus_port",
+                                     "train.prometheus_address",
+                                     "reward.command_memory",
+                                     "comm.timeout",
+                                     "offload.path",
+                                     "bench.threads"};
+constexpr std::string_view kFiles[] = {
+    "data.train_data_path",     "data.val_data_path",   "data.tokenizer",   "data.mixture",
+    "lora.initial_adapter",     "dpo.reference",        "grpo.prompts",     "grpo.val_prompts",
+    "grpo.reference",           "reward.command",       "profile.schedule", "generate.checkpoint",
+    "generate.adapter",         "generate.base",        "generate.prompts", "generate.output",
+    "evaluate.checkpoint",      "evaluate.adapter",     "evaluate.base",    "evaluate.text",
+    "evaluate.multiple_choice", "evaluate.tasks",       "evaluate.fewshot", "evaluate.classify",
+    "evaluate.score",           "evaluate.predictions", "evaluate.json",    "bench.json",
+    "bench.hardware",           "bench.picture"};
+
+bool is_among(std::string_view word, std::span<const std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+std::string value_of(const config::Setting& setting, const Settings& settings) {
+  if (is_among(setting.key, kFiles)) return config::is_absent(setting) ? "no file" : "a file";
+  if (setting.key == kPrecision) return std::string(config::name_of(number_format(settings)));
+  if (setting.key == "model" && base::is_file(std::filesystem::path(settings.model.name) / "config.json"))
+    return "a folder";
+  return config::value_text(setting);
+}
+
+// A restarted attempt must not read the keys of the one before it.
+std::string key_of(const RankEnvironment& e, std::string_view word) {
+  return fmt::format("{}{}", word, e.restart_count > 0 ? fmt::format("#{}", e.restart_count) : "");
+}
+std::string settings_key(const RankEnvironment& e) { return key_of(e, "start/settings"); }
+std::string refused_key(const RankEnvironment& e) { return key_of(e, "start/refused"); }
+std::string knowing_key(const RankEnvironment& e, int rank) { return key_of(e, fmt::format("start/knows/{}", rank)); }
+
+std::string own_name() {
+  const char* id = std::getenv("TRIREME_HOST_ID");
+  return id == nullptr ? host_name() : id;
+}
+
+// Says that this rank knows of a refusal. A launcher ends all its ranks when one of them ends, and rank 0 serves the
+// store. So each rank stays until all know.
+void end_with_others(store::Client& client, const RankEnvironment& e) try {
+  client.set(knowing_key(e, e.global_rank), "");
+  std::vector<std::string> all;
+  for (int rank = 0; rank < e.world_size; ++rank) all.push_back(knowing_key(e, rank));
+  const auto until = Clock::now() + kTimeToTell;
+  while (!client.wait(all, kLookForRefusal) && Clock::now() < until && !stop_requested()) {
+  }
+} catch (const Error&) {  // rank 0 has ended, for all know
+}
+
+}  // namespace
+
+std::string common_settings(const Settings& settings, const RankEnvironment& environment) {
+  nlohmann::ordered_json values{{"world size", std::to_string(environment.world_size)}};
+  Settings shown = settings;
+  declare(shown).for_each([&](const config::Section& section, const config::Setting& setting) {
+    if (setting.key != kYetCommon && (is_among(section.name, kOwnSections) || is_among(setting.key, kOwn))) return;
+    values[std::string(setting.key)] = value_of(setting, settings);
+  });
+  return base::json_text(values);
+}
+
+std::string difference(const std::string& own, const std::string& of_rank_0) {
+  const auto mine = base::parse_json_if_sound<nlohmann::ordered_json>(own),
+             first = base::parse_json_if_sound<nlohmann::ordered_json>(of_rank_0);
+  std::vector<std::string> parts;
+  size_t number = 0;
+  bool is_precision = false;
+  for (const auto& [key, value] : mine.items()) {
+    const auto theirs = first.find(key);
+    if (theirs == first.end() || *theirs == value || ++number > kShownKeys) continue;
+    parts.push_back(fmt::format("{} {}, rank 0 has {}", key, base::shortened(value.get<std::string>(), kShownBytes),
+                                base::shortened(theirs->get<std::string>(), kShownBytes)));
+    is_precision |= key == kPrecision;
+  }
+  if (number == 0) return "";
+  if (number > kShownKeys) parts.push_back(fmt::format("{} more", number - kShownKeys));
+  return fmt::format("{}; {}", base::join(parts, "; and "),
+                     is_precision && number == 1
+                         ? "give every machine the same precision, because auto depends on the processor"
+                         : "start every machine with the same settings");
+}
+
+void tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why) {
+  client.compare_set(refused_key(environment), "", why);
+  end_with_others(client, environment);
+}
+
+void end_if_one_is_refused(store::Client& client, const RankEnvironment& environment) {
+  if (!client.check({refused_key(environment)})) return;
+  const std::string why = client.get(refused_key(environment), kLookForRefusal).value_or("a rank was refused");
+  end_with_others(client, environment);
+  throw UsageError(why);
+}
+
+void require_same_settings(store::Client& client, const RankEnvironment& e, const std::string& own,
+                           std::chrono::milliseconds limit, const std::function<void()>& look) {
+  if (e.global_rank == 0) return client.set(settings_key(e), own);
+  const auto until = Clock::now() + limit;
+  std::optional<std::string> first;
+  while (!(first = client.get(settings_key(e), std::min(limit, kLookForRefusal)))) {
+    end_if_one_is_refused(client, e);
+    look();
+    if (Clock::now() >= until) return;
+  }
+  const std::string other = difference(own, *first);
+  if (other.empty()) return;
+  const std::string why = fmt::format("rank {} ({}) has {}", e.global_rank, own_name(), other);
+  tell_all(client, e, why);
+  throw UsageError(why);
+}
+
+}  // namespace trireme::launch

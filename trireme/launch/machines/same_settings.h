@@ -1,0 +1,48 @@
+// Whether the ranks of a job were given the same settings. Ranks of several launchers have theirs from several command
+// lines, environments and files. With other settings than the rest, a rank would train another model without a word, or
+// the others would wait for it.
+//
+// Rank 0 leaves its settings in the job's store. Every other rank compares its own with them before it says that it has
+// come. So a job with a difference is never complete. The rank that sees one leaves the sentence in the store, and all
+// ranks end with it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "trireme/launch/identity/environment.h"
+#include "trireme/settings/settings.h"
+#include "trireme/store/client.h"
+
+namespace trireme::launch {
+
+constexpr std::chrono::milliseconds kLookForRefusal{500};  ///< while a rank waits for others
+constexpr std::chrono::seconds kTimeToTell{5};  ///< that a refused rank waits for others to hear it
+
+/// What must be alike on all ranks, as JSON of keys and values. Left out are launch.*, places, and what one rank alone
+/// or each machine for itself decides. A file may lie elsewhere on each machine, so only whether it is given counts.
+/// For precision auto the value is what it means on this machine.
+std::string common_settings(const Settings& settings, const RankEnvironment& environment);
+
+/// What a rank has unlike rank 0, with the way out; "" if nothing:
+///
+///     optimizer.lr 0.002, rank 0 has 0.001; start every machine with the same settings
+///
+/// Keys that only one of the two knows are another version's, and are passed over.
+std::string difference(const std::string& own, const std::string& of_rank_0);
+
+/// Every rank calls it with its common_settings() before it says that it has come. `look` is called while this rank
+/// waits for rank 0's. Returns without a word if these do not come within `limit`.
+/// Errors    UsageError if this rank's are others; the other ranks have it from end_if_one_is_refused()
+void require_same_settings(store::Client& client, const RankEnvironment& environment, const std::string& own,
+                           std::chrono::milliseconds limit, const std::function<void()>& look);
+
+/// Leaves the reason for the other ranks, unless one of them has left another. Returns when all ranks know, or have had
+/// their time.
+void tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why);
+
+/// Call it while this rank waits for others. Errors    UsageError with the reason, once a rank has told it
+void end_if_one_is_refused(store::Client& client, const RankEnvironment& environment);
+
+}  // namespace trireme::launch
