@@ -375,6 +375,21 @@ TEST(Checkpointing, TheModelTheTokenizerAndTheResumeFolderOfTheSettingsAreNotDel
   EXPECT_FALSE(fs::exists(other));
 }
 
+TEST(Checkpointing, ARestartKeepsTheFolderThatTheUserNamedAndNotItsOwn) {
+  const Folder folder;
+  Settings all, settings;
+  all.save.keep_last = 0;
+  settings.save.keep_last = 1;
+  const fs::path named = save_small(folder.path(), 1, all), earlier = save_small(folder.path(), 2, all);
+  settings.resume = {.from = train::Resume::From::folder, .folder = earlier, .named = named};
+  save_small(folder.path(), 3, settings);
+  EXPECT_TRUE(fs::exists(named));
+  EXPECT_FALSE(fs::exists(earlier));
+  settings.resume.named = "";  // the run began with new weights
+  save_small(folder.path(), 4, settings);
+  EXPECT_FALSE(fs::exists(named));
+}
+
 TEST(Checkpointing, AdamAndAdamWDoNotTakeEachOthersStateThoughItsNamesAreTheSame) {
   for (const auto& [saver, loader] : {std::pair("AdamW", "Adam"), std::pair("Adam", "AdamW")}) {
     const Folder folder;

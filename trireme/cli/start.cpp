@@ -152,7 +152,7 @@ class Start {
     // A restart resumes from what earlier attempts saved, whatever the first one started from.
     if (environment_.restart_count > 0)
       if (const auto saved = train::find_saved_by_this_run(settings_.out_dir, environment_))
-        settings_.resume = {.from = train::Resume::From::folder, .folder = saved->string()};
+        settings_.resume = {train::Resume::From::folder, saved->string(), /*named=*/settings_.resume.folder};
     if (job_.owns_out_dir && (is_rank_ || !settings_.launch.print)) train::take_over_run(parsed_);
     if (elastic_) launch::fit_num_nodes(settings_, *elastic_);
     if (job_.complete) job_.complete(parsed_);

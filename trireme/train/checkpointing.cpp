@@ -177,7 +177,8 @@ std::string saved_setting(const checkpoint::Checkpoint& c, std::string_view key)
 std::vector<std::filesystem::path> started_with(const Settings& settings) {
   std::vector<std::filesystem::path> paths = {settings.model.name};
   if (settings.data.tokenizer) paths.emplace_back(*settings.data.tokenizer);
-  if (settings.resume.from == train::Resume::From::folder) paths.emplace_back(settings.resume.folder);
+  if (const std::string named = settings.resume.named.value_or(settings.resume.folder); !named.empty())
+    paths.emplace_back(named);
   return paths;
 }
 

@@ -18,6 +18,7 @@ struct Resume {
   enum class From { nothing, newest, newest_if_any, folder };
   From from = From::nothing;
   std::string folder;  ///< a checkpoint, or a folder of checkpoints; only with From::folder
+  std::optional<std::string> named = {};  ///< of a restart: the folder that its user named; "" if none
   bool operator==(const Resume&) const = default;
 };
 std::span<const config::Choice<Resume::From>> choices_of(Resume::From);
