@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -29,16 +28,6 @@ cd / && exec sh -c "$3"
 """
 
 
-def own_address():
-    """This machine's, as others would reach it; empty where it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            s.connect(("192.0.2.1", 9))  # sends nothing
-            return s.getsockname()[0]
-        except OSError:
-            return ""
-
-
 class Machines:
     def __init__(self, r):
         self.ring, self.log = r, r.folder / "ssh.log"
@@ -47,7 +36,7 @@ class Machines:
         (self.bin / "ssh").write_text(SSH)
         (self.bin / "ssh").chmod(stat.S_IRWXU)
         self.setup = r.folder / "setup.sh"  # what ssh does before all else, where there is such a file
-        self.first = own_address()
+        self.first = ring.own_address()
 
     def environment(self, **more):
         return ring.environment(PATH=f"{self.bin}:{os.environ['PATH']}", FAKE_SSH_LOG=str(self.log), FAKE_SSH_SETUP=str(self.setup)) | more

@@ -1,5 +1,5 @@
 """Ranks that another launcher starts: rank 0 may come late, for it reads the data first, and so may the others; a rank whose
-partner never comes still ends as it is asked to.
+partner never comes still ends as it is asked to. Ranks with other settings than rank 0 are refused.
 
 meeting.py TRIREME
 """
@@ -111,12 +111,52 @@ def refusals_reach_all(r, **known):
         a_refusal_reaches_all(r, "held", "is in use by another job", "another job's folder")
 
 
+def all_are_refused(r, processes, texts, sentence, what):
+    begin = time.monotonic()
+    codes = [code_of(p, 60) for p in processes]
+    took, said = time.monotonic() - begin, [text() for text in texts]
+    ring.check(codes == [2, 2] and all(sentence in text for text in said) and took < 25, f"{what}, {took:.1f} s", f"{codes} {said}")
+
+
+def other_settings_are_refused(r):
+    """Of ranks that are started by hand, and of two launchers. launch.join_timeout is 10 minutes."""
+    for out, changes, sentence in [("lr", {"optimizer__lr": 2e-3}, " has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
+                                   ("steps", {"train__max_steps": 3, "data__seed": 7}, " has data.seed 7, rank 0 has 42; and train.max_steps 3, rank 0 has 2; "),
+                                   ("strategy", {"strategy": "zero1"}, " has strategy zero1, rank 0 has full_shard; "),
+                                   ("invalid", {"train__micro_batch_size": 3}, "rank 1 was refused: ")]:
+        ranks = Ranks(r, f"other-{out}", train__max_steps=2)
+        processes = [ranks.start(0), ranks.start(1, **changes)]
+        heard = sentence if out != "invalid" else "micro_batch_size"
+        all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], heard, f"ranks by hand, one with another {out}, are refused")
+        ring.require(sentence in ranks.log(0).read_text(), "rank 0 hears the reason", ranks.log(0).read_text())
+    address = ring.own_address()
+    if not address:
+        return print("left out: two launchers (no network)")
+    for out, changes, variables, sentence in [
+            ("lr", {"optimizer__lr": 2e-3}, {}, "rank 1 (h1) has optimizer.lr 0.002, rank 0 has 0.003; "),
+            ("decay", {}, {"TRIREME_OPTIMIZER_WEIGHT_DECAY": "0.5"}, "rank 1 (h1) has optimizer.weight_decay 0.5, rank 0 has auto; "),
+            ("interval", {"train__save_interval": 7}, {}, "rank 1 (h1) has train.save_interval 7, rank 0 has 1000; ")]:
+        with socket.socket() as s:
+            s.bind(("0.0.0.0", 0))
+            port = s.getsockname()[1]
+        processes, logs = [], []
+        for node in (0, 1):
+            command = r.command(f"machines-{out}", num_nodes=2, launch__node_rank=node, launch__master_addr=address, launch__master_port=port,
+                                train__max_steps=2, **(changes if node else {}))
+            logs.append(r.folder / f"machines-{out}-{node}.txt")
+            with open(logs[node], "w") as log:
+                processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=r.folder, stdin=subprocess.DEVNULL,
+                                                  env=ring.environment(TRIREME_HOST_ID=f"h{node}", **(variables if node else {}))))
+        all_are_refused(r, processes, [log.read_text for log in logs], sentence, f"two launchers, one with another {out}, are refused")
+
+
 with ring.Ring(sys.argv[1]) as r:
     token = r.folder / "token"
     token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
     known = {"launch__token_file": token}
     refusals_reach_all(r, **known)
+    other_settings_are_refused(r)
     a_lone_rank_ends_as_asked(r, 1, "meeting_file")
     a_lone_rank_ends_as_asked(r, 1, "token_file", **known)
     for backend in ("auto", "gloo"):

@@ -59,13 +59,14 @@ class Start {
     launch::take_over_other_variables(parsed_, std::getenv);
     find_out_who_this_is();
     if (settings_.dry_run) return show_plan();
-    look_alone([this] { take_out_dir(); });
-    complete_settings();
-    if (starts_here()) require_room();
-    if (is_for_others_ || launches() || world_size(settings_) > 1) require_files_for_all(parsed_);
-    if (!is_rank_) say_what_was_read(parsed_.accounts);
-    validate(settings_, world_size(settings_));
-    validate_backend(settings_, world_size(settings_));
+    look_alone([this] {
+      take_out_dir();
+      complete_settings();
+      if (starts_here()) require_room();
+      if (is_for_others_ || launches() || world_size(settings_) > 1) require_files_for_all(parsed_);
+      if (!is_rank_) say_what_was_read(parsed_.accounts);
+      validate(settings_, world_size(settings_)), validate_backend(settings_, world_size(settings_));
+    });
     // Only settings are checked: the job will see other files than this machine, and printing must create no files.
     if (settings_.launch.print && !is_rank_)
       return launch::print_job(job_.subcommand, job_.saves_when_stopped, parsed_, arguments_);
@@ -114,8 +115,7 @@ class Start {
     if (job_.complete) job_.complete(parsed_);
     if (!is_first()) return 0;
     say_what_was_read(parsed_.accounts);
-    validate(settings_, world_size(settings_));
-    validate_backend(settings_, world_size(settings_));
+    validate(settings_, world_size(settings_)), validate_backend(settings_, world_size(settings_));
     job_.show_plan(settings_);
     return 0;
   }
