@@ -120,7 +120,10 @@ def all_are_refused(r, processes, texts, sentence, what):
 
 def other_settings_are_refused(r):
     """Of ranks that are started by hand, and of two launchers. launch.join_timeout is 10 minutes."""
-    for out, changes, sentence in [("lr", {"optimizer__lr": 2e-3}, " has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
+    other_text = r.folder / "other.txt"
+    other_text.write_text(r.text.read_text()[100:] + " and a few words more")
+    for out, changes, sentence in [("text", {"data__train_data_path": other_text}, "rank 1 has the data "),
+                                   ("lr", {"optimizer__lr": 2e-3}, " has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
                                    ("steps", {"train__max_steps": 3, "data__seed": 7}, " has data.seed 7, rank 0 has 42; and train.max_steps 3, rank 0 has 2; "),
                                    ("strategy", {"strategy": "zero1"}, " has strategy zero1, rank 0 has full_shard; "),
                                    ("invalid", {"train__micro_batch_size": 3}, "rank 1 was refused: ")]:

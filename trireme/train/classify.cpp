@@ -10,6 +10,7 @@
 #include "trireme/base/text.h"
 #include "trireme/data/labeled_data.h"
 #include "trireme/settings/derived.h"
+#include "trireme/train/run_data.h"
 #include "trireme/train/sample_task.h"
 #include "trireme/train/setup.h"
 
@@ -106,6 +107,7 @@ std::unique_ptr<Task> make_classification(Session& session, const std::filesyste
   const auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
   data::LabeledData texts = load_texts(session.settings, session.model.config, *tokenizer);
   stops();
+  require_same_data(session, texts.data.identity, texts.data.val ? texts.data.val->num_samples() : 0);
   return std::make_unique<Classification>(session, std::move(texts));
 }
 

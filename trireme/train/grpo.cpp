@@ -87,13 +87,12 @@ class Grpo : public Task {
         schedule_(lr_schedule(s_.settings, Grpo::num_steps())) {
     memory_ = memory_by_phase(s_.engine->plan());
     if (g_.val_prompts) held_out_ = read_prompt_set(s_.settings, *g_.val_prompts, *tokenizer_);
+    require_same_data(s_, identity(), std::ssize(held_out_.all));
     if (g_.beta > 0) reference_.emplace(s_).load();
   }
 
   std::string restore(RunState& state) override {
-    data::DataIdentity identity;
-    identity.add("prompts", base::checksum_text(base::hash_text(base::read_file(*g_.prompts))));
-    const std::string changed = meet_data(s_.settings.data, identity, state);
+    const std::string changed = meet_data(s_.settings.data, identity(), state);
     keep_tokenizer(s_, state);
     if (!questions_.chat_template.empty()) state.chat_template = questions_.chat_template;
     if (!state.task.empty() && changed.empty()) {
@@ -230,6 +229,10 @@ class Grpo : public Task {
     if (g_.chat_template || questions_.chat_template.empty()) return "";
     const auto known = template_of_model(model, adapter);
     return known ? known->remark(model) : "";
+  }
+
+  data::DataIdentity identity() const {
+    return data::DataIdentity({{"prompts", base::checksum_text(base::hash_text(base::read_file(*g_.prompts)))}});
   }
 
   static std::string shown(const std::string& text) {

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/data/preference_data.h"
 #include "trireme/train/references.h"
+#include "trireme/train/run_data.h"
 #include "trireme/train/sample_task.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/without_dropout.h"
@@ -201,6 +202,7 @@ std::unique_ptr<Task> make_preferences(Session& session, const fs::path&, const 
   const auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
   data::PreferenceData pairs = load_pairs(session.settings, session.model.config, *tokenizer);
   stops();
+  require_same_data(session, pairs.data.identity, pairs.data.val ? pairs.data.val->num_samples() : 0);
   References references;
   if (session.model.objective.needs_reference()) references = reference_scores(session, pairs, stops);
   return std::make_unique<Preferences>(session, std::move(pairs), std::move(references));

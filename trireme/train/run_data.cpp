@@ -4,15 +4,20 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/from_settings.h"
 #include "trireme/adapt/merge.h"
+#include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/quantized_tensors.h"
+#include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/supervise/notice.h"
 #include "trireme/observe/loggers.h"
 #include "trireme/text/load_tokenizer.h"
@@ -58,7 +63,27 @@ data::TrainingData load_run_data(Session& s, const std::filesystem::path& resume
   std::optional<data::TrainingData> data;
   if (s.is_first_rank()) data = data::load_training_data(options, tokenizer);
   stops();
-  return data ? *std::move(data) : data::load_training_data(options, tokenizer);
+  if (!data) data = data::load_training_data(options, tokenizer);
+  require_same_data(s, data->identity, data->val ? data->val->num_samples() : 0);
+  return *std::move(data);
+}
+
+void require_same_data(Session& s, data::DataIdentity data, int64_t held_out) {
+  comm::Communicator& world = s.world();
+  data.add("held-out samples", std::to_string(held_out));
+  const int64_t mine[] = {static_cast<int64_t>(data.fingerprint())};
+  const std::vector<int64_t> one_of_each(static_cast<size_t>(world.size()), 1);
+  const std::vector<int64_t> all = checkpoint::all_gather_numbers(world, mine, one_of_each);
+  const auto other = std::ranges::find_if(all, [&](int64_t hash) { return hash != all.front(); });
+  if (other == all.end()) return;
+  nlohmann::ordered_json facts = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : data.facts()) facts[name] = value;
+  const int rank = static_cast<int>(other - all.begin());
+  const std::string of_rank_0 = checkpoint::broadcast_text(world, base::json_text(facts), 0);
+  const std::string theirs = checkpoint::broadcast_text(world, base::json_text(facts), rank);
+  const std::string what = launch::difference(theirs, of_rank_0);
+  throw UsageError(fmt::format("rank {} has {}; give every machine the same data", rank,
+                               what.empty() ? "other data than rank 0" : what));
 }
 
 std::string meet_data(const data::DataSettings& settings, const data::DataIdentity& data, RunState& state) {

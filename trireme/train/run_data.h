@@ -19,9 +19,16 @@ void keep_split(data::TrainingDataOptions& options, const std::filesystem::path&
 
 /// Loads the data that the settings name. If no tokens are cached, rank 0 tokenizes, and the others then read its
 /// result. Every rank must call. `stops` is called once, after rank 0 has the data: it is also a barrier.
-/// Errors    UsageError; CheckpointError, the same on every rank
+/// Errors    UsageError, as require_same_data() too; CheckpointError, the same on every rank
 data::TrainingData load_run_data(Session& session, const std::filesystem::path& resume,
                                  const text::Tokenizer& tokenizer, const StopCheck& stops);
+
+/// Every rank must call, as soon as it has its data: the files may lie on each machine. `held_out` is how many samples
+/// are held out.
+/// Cost      a gather of 8 bytes a rank
+/// Errors    UsageError on every rank if they differ, with what differs on the first rank that has other data than
+///           rank 0
+void require_same_data(Session& session, data::DataIdentity data, int64_t held_out);
 
 /// Puts the identity of `data` into `state`. The order of samples is a function of the data. So if the data changed
 /// since the checkpoint, the number of samples taken means nothing, and the run begins at sample 0 of the new data.

@@ -27,7 +27,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kShownKeys = 3;
 constexpr size_t kShownBytes = 60;  // of a value
-constexpr std::string_view kPrecision = "precision";
 
 // Of how a machine takes part, and of commands without ranks. launch.homogeneous decides about a collective.
 constexpr std::string_view kOwnSections[] = {"launch", "prepare", "convert", "doctor"};
@@ -66,7 +65,7 @@ bool is_among(std::string_view word, std::span<const std::string_view> words) {
 
 std::string value_of(const config::Setting& setting, const Settings& settings) {
   if (is_among(setting.key, kFiles)) return config::is_absent(setting) ? "no file" : "a file";
-  if (setting.key == kPrecision) return std::string(config::name_of(number_format(settings)));
+  if (setting.key == "precision") return std::string(config::name_of(number_format(settings)));
   if (setting.key == "model" && base::is_file(std::filesystem::path(settings.model.name) / "config.json"))
     return "a folder";
   return config::value_text(setting);
@@ -114,20 +113,14 @@ std::string difference(const std::string& own, const std::string& of_rank_0) {
              first = base::parse_json_if_sound<nlohmann::ordered_json>(of_rank_0);
   std::vector<std::string> parts;
   size_t number = 0;
-  bool is_precision = false;
   for (const auto& [key, value] : mine.items()) {
     const auto theirs = first.find(key);
     if (theirs == first.end() || *theirs == value || ++number > kShownKeys) continue;
     parts.push_back(fmt::format("{} {}, rank 0 has {}", key, base::shortened(value.get<std::string>(), kShownBytes),
                                 base::shortened(theirs->get<std::string>(), kShownBytes)));
-    is_precision |= key == kPrecision;
   }
-  if (number == 0) return "";
   if (number > kShownKeys) parts.push_back(fmt::format("{} more", number - kShownKeys));
-  return fmt::format("{}; {}", base::join(parts, "; and "),
-                     is_precision && number == 1
-                         ? "give every machine the same precision, because auto depends on the processor"
-                         : "start every machine with the same settings");
+  return base::join(parts, "; and ");
 }
 
 void tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why) {
@@ -154,7 +147,9 @@ void require_same_settings(store::Client& client, const RankEnvironment& e, cons
   }
   const std::string other = difference(own, *first);
   if (other.empty()) return;
-  const std::string why = fmt::format("rank {} ({}) has {}", e.global_rank, own_name(), other);
+  const std::string why = fmt::format(
+      "rank {} ({}) has {}; start every machine with the same settings{}", e.global_rank, own_name(), other,
+      other.starts_with("precision ") ? ", and name the precision, because auto depends on the processor" : "");
   tell_all(client, e, why);
   throw UsageError(why);
 }

@@ -25,11 +25,8 @@ constexpr std::chrono::seconds kTimeToTell{5};  ///< that a refused rank waits f
 /// For precision auto the value is what it means on this machine.
 std::string common_settings(const Settings& settings, const RankEnvironment& environment);
 
-/// What a rank has unlike rank 0, with the way out; "" if nothing:
-///
-///     optimizer.lr 0.002, rank 0 has 0.001; start every machine with the same settings
-///
-/// Keys that only one of the two knows are another version's, and are passed over.
+/// What a rank has unlike rank 0, of two objects of JSON: "optimizer.lr 0.002, rank 0 has 0.001"; "" if nothing. Keys
+/// that only one of the two has are another version's, and are passed over.
 std::string difference(const std::string& own, const std::string& of_rank_0);
 
 /// Every rank calls it with its common_settings() before it says that it has come. `look` is called while this rank
