@@ -82,7 +82,11 @@ constexpr Case kCases[] = {
      "SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 "
      "LOCAL_WORLD_SIZE=4 GROUP_RANK=1 MASTER_ADDR=n1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=1",
      "torchrun 5/8 1/4, 1/2 []"},
-    {"WORLD_SIZE missing", "RANK=0", "environment variable WORLD_SIZE is not set though RANK is"},
+    {"WORLD_SIZE missing", "RANK=0",
+     "environment variable WORLD_SIZE is not set though RANK is; set RANK and WORLD_SIZE, with MASTER_ADDR and "
+     "MASTER_PORT, for each rank, or none of them"},
+    {"RANK missing", "WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1",
+     "environment variable RANK is not set though WORLD_SIZE is; set RANK and WORLD_SIZE, with MASTER_ADDR"},
     {"no meeting place", "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2",
      "environment variable MASTER_ADDR is not set though WORLD_SIZE=2"},
     {"a rank outside of its world", "RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1",

@@ -45,7 +45,14 @@ void refuse_smaller_world(const EnvironmentLookup& lookup, const RankEnvironment
 bool read_bare_rank(const EnvironmentLookup& lookup, RankEnvironment& result) {
   const RankNames& names = kCommonNames;
   if (lookup(names.local_rank) != nullptr || lookup(names.local_world_size) != nullptr) return false;
-  if (lookup(names.rank) == nullptr || lookup(names.world_size) == nullptr) return false;
+  const char *rank = lookup(names.rank), *size = lookup(names.world_size);
+  if (rank == nullptr && size == nullptr) return false;
+  if (rank == nullptr || size == nullptr)
+    throw UsageError(
+        fmt::format("environment variable {} is not set though {} is; set {} and {}, with MASTER_ADDR and MASTER_PORT, "
+                    "for each rank, or none of them",
+                    rank == nullptr ? names.rank : names.world_size, rank == nullptr ? names.world_size : names.rank,
+                    names.rank, names.world_size));
   result.launched = true;
   result.world_size = required_number(lookup, names.world_size, names.rank, 1, kMaxRanks);
   result.global_rank = required_number(lookup, names.rank, names.world_size, 0, kMaxRanks);

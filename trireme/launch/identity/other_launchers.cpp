@@ -68,8 +68,8 @@ void refuse_half_a_launcher(const EnvironmentLookup& lookup) {
   const char* name = pmi ? "PMI_RANK" : "PMIX_RANK";
   throw UsageError(
       fmt::format("environment variable {}={} says that a launcher started this process as one of several ranks, but "
-                  "not how many run on this host: set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and "
-                  "MASTER_PORT for each, start them with mpirun, srun or torchrun, or unset {} to train alone",
+                  "not how many run on this host: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each, start "
+                  "them with mpirun, srun or torchrun, or unset {} to train alone",
                   name, lookup(name), name));
 }
 
