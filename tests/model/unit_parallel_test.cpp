@@ -425,6 +425,15 @@ TEST(Divisions, ThatDoNotDivideAreRefusedWithTheWayOut) {
   c.num_attention_heads = 12;
   c.num_key_value_heads = 3;
   EXPECT_THAT(refusal(c, {.tp_size = 2}), HasSubstr("num_key_value_heads=3"));
+  c = llama(2, false);
+  set_architecture(c, Architecture::olmo2);
+  EXPECT_THAT(refusal(c, {.tp_size = 4}),
+              HasSubstr("mesh.tp=4 does not divide model.num_key_value_heads=2; use mesh.tp in {1, 2}, because ranks "
+                        "cannot share a key/value head: the norm over all heads"));
+  c = llama(2, false);
+  set_architecture(c, Architecture::phi3);
+  EXPECT_THAT(refusal(c, {.tp_size = 4}), HasSubstr("use mesh.tp in {1, 2}, because ranks cannot share a key/value "
+                                                    "head that is in one matrix with the queries"));
   EXPECT_THAT(refusal(llama(8, false), {.tp_size = 4, .cp_size = 4, .context = Context::ulysses}),
               HasSubstr("2 query heads"));
   EXPECT_THAT(refusal(llama(8, false), {.cp_size = 2}), HasSubstr("use a sequence of 16 or 20 tokens"));

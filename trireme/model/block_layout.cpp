@@ -17,29 +17,35 @@ namespace {
 Piece part(int64_t size, int64_t parts, int64_t number) { return {size / parts * number, size / parts * (number + 1)}; }
 Piece behind(Piece piece, int64_t offset) { return {piece.begin + offset, piece.end + offset}; }
 
-void check_axis(const char* axis, int64_t size, const char* key, int64_t value, bool divides) {
-  if (divides) return;
+// `why`, for the message: why only divisors are allowed.
+void check_axis(const char* axis, int64_t size, const char* key, int64_t value, const char* why = "") {
+  if (value % size == 0) return;
   std::vector<std::string> legal;
   for (int64_t n = 1; n <= value; ++n)
     if (value % n == 0) legal.push_back(std::to_string(n));
-  throw UsageError(fmt::format("{}={} does not divide model.{}={}; use {} in {{{}}}", axis, size, key, value, axis,
-                               base::join(legal, ", ")));
+  throw UsageError(fmt::format("{}={} does not divide model.{}={}; use {} in {{{}}}{}", axis, size, key, value, axis,
+                               base::join(legal, ", "), why));
 }
 
 }  // namespace
 
 void check_divisible(const ModelConfig& c, const Parallel& p) {
   const int64_t tp = p.tp_size, kv = c.num_key_value_heads;
-  check_axis("mesh.tp", tp, "num_attention_heads", c.num_attention_heads, c.num_attention_heads % tp == 0);
-  check_axis("mesh.tp", tp, "intermediate_size", c.intermediate_size, c.intermediate_size % tp == 0);
+  check_axis("mesh.tp", tp, "num_attention_heads", c.num_attention_heads);
+  check_axis("mesh.tp", tp, "intermediate_size", c.intermediate_size);
   // Ranks divide the key/value heads, or several neighbours hold each. They cannot be copied if they are in one matrix
   // with the queries, or if a norm over all of them would count a copy twice.
-  const bool may_copy = tensor_names(c.architecture).block.qkv == nullptr && !c.wide_query_key_norm;
-  const bool copies = may_copy && tp % kv == 0;
-  if (kv % tp != 0 && !copies)
-    throw UsageError(fmt::format(
-        "mesh.tp={} neither divides model.num_key_value_heads={} nor is a multiple of it; use a mesh.tp of {}", tp, kv,
-        may_copy ? "a divisor or a multiple of the key/value heads" : "a divisor"));
+  const bool in_one_matrix = tensor_names(c.architecture).block.qkv != nullptr;
+  if (in_one_matrix || c.wide_query_key_norm)
+    check_axis("mesh.tp", tp, "num_key_value_heads", kv,
+               in_one_matrix ? ", because ranks cannot share a key/value head that is in one matrix with the queries"
+                             : ", because ranks cannot share a key/value head: the norm over all heads would count it "
+                               "twice");
+  else if (kv % tp != 0 && tp % kv != 0)
+    throw UsageError(
+        fmt::format("mesh.tp={} neither divides model.num_key_value_heads={} nor is a multiple of it; use a mesh.tp of "
+                    "a divisor or a multiple of the key/value heads",
+                    tp, kv));
   if (p.cp_size == 1 || p.context == Context::ring) return;
   const BlockWidths w = block_widths(c, p);
   if (w.heads % p.cp_size != 0)
