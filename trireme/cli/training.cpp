@@ -249,8 +249,9 @@ int run_training(const Training& training, Arguments arguments) {
                 .check =
                     [&](const Settings& settings) {
                       check_settings(training, settings);
-                      // A small encoder may begin with new weights.
-                      if (training.needs_weights && settings.task != train::Learning::classify)
+                      // A small encoder may begin with new weights; an adapter never does.
+                      if ((training.needs_weights && settings.task != train::Learning::classify) || settings.lora.r ||
+                          settings.lora.initial_adapter)
                         train::check_has_weights(settings, training.name);
                       train::check_pretrain(settings);
                     },

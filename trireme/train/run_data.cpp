@@ -121,14 +121,15 @@ void check_has_weights(const Settings& settings, std::string_view subcommand) {
   const bool adapts = settings.lora.r || settings.lora.initial_adapter;
   if ((!adapts && !find_resume(settings).empty()) || !starting_weights(settings).empty()) return;
   refuse_foreign_weights(settings, "");
-  throw UsageError(
-      settings.model.from_scratch
-          ? fmt::format("{} trains existing weights further, but model.from_scratch asks for new ones; leave it out, "
-                        "or train new weights with trireme pretrain",
-                        subcommand)
-          : fmt::format("{} trains existing weights further, but {} has none; name a model's folder (with "
-                        "*.safetensors), or train new weights with trireme pretrain",
-                        subcommand, settings.model.name));
+  const char* adapter = settings.lora.r ? "lora.r" : "lora.initial_adapter";
+  const std::string what = adapts ? fmt::format("{} trains an adapter on existing weights", adapter)
+                                  : fmt::format("{} trains existing weights further", subcommand);
+  const std::string way_out =
+      fmt::format("or train new weights with trireme pretrain{}", adapts ? fmt::format(", without {}", adapter) : "");
+  throw UsageError(settings.model.from_scratch
+                       ? fmt::format("{}, but model.from_scratch asks for new ones; leave it out, {}", what, way_out)
+                       : fmt::format("{}, but {} has none; name a model's folder (with *.safetensors), {}", what,
+                                     settings.model.name, way_out));
 }
 
 void check_pretrain(const Settings& settings) {
