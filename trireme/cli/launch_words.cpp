@@ -28,6 +28,8 @@ constexpr const char* kUsage =
     "It starts a subcommand of trireme, or any program. Ranks find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,\n"
     "MASTER_ADDR and MASTER_PORT in their environment, as torchrun sets them. Training commands can also start their\n"
     "own ranks: --devices 4. Under srun with one task on each machine, the tasks meet through a file in --log_dir.\n"
+    "Trireme's store listens at MASTER_PORT. A program of torch.distributed needs another free port for its own:\n"
+    "  trireme launch --nproc_per_node 4 -- env MASTER_PORT=29600 python train.py\n"
     "\n";
 
 // Options of torchrun that are no settings here.
