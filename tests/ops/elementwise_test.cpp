@@ -98,7 +98,8 @@ TEST(Halves, AreWidenedAndRoundedAsByLibTorchOnEveryInstructionSet) {
 // Results past the caches are written by other instructions; 72 MiB exceed the last cache of any core's here.
 TEST(Elementwise, ResultsTooLargeForTheCachesHaveTheSameBits) {
   const int64_t rows = 2 * base::last_level_cache_bytes() / 2 / 512 + 3, width = 512;
-  const auto gate_up = repeated(random({4099, 2 * width}, at::kBFloat16, 1), rows), y = unwritten({rows, width}, at::kBFloat16);
+  const auto gate_up = repeated(random({4099, 2 * width}, at::kBFloat16, 1), rows),
+             y = unwritten({rows, width}, at::kBFloat16);
   const auto part = [&](const at::Tensor& t) { return t.narrow(0, rows - 5, 5).clone(); };
   const auto few = unwritten({5, width}, at::kBFloat16), a = gate_up.view({2 * rows, width}).narrow(0, 0, rows);
   swiglu_forward(y, gate_up);

@@ -209,7 +209,8 @@ TEST(Norms, HaveTheSameBitsOnAnyNumberOfThreadsAndInAnyBatch) {
 TEST(Norms, ResultsTooLargeForTheCachesHaveTheSameBits) {
   const auto dtype = at::kBFloat16;
   const int64_t width = 512, rows = base::last_level_cache_bytes() / 2 / width + 3, few = 5;
-  const auto x = repeated(random({4099, width}, dtype, 1), rows), w = random({width}, dtype, 2), b = random({width}, dtype, 3);
+  const auto x = repeated(random({4099, width}, dtype, 1), rows), w = random({width}, dtype, 2),
+             b = random({width}, dtype, 3);
   const auto part = [&](const at::Tensor& t) { return t.narrow(0, rows - few, few).clone(); };
   const auto all_rows = unwritten({rows, width}, dtype), few_rows = unwritten({few, width}, dtype);
   const auto mean = unwritten({rows}, at::kFloat), rstd = unwritten({rows}, at::kFloat);
