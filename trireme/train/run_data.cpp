@@ -122,10 +122,11 @@ void check_has_weights(const Settings& settings, std::string_view subcommand) {
   if ((!adapts && !find_resume(settings).empty()) || !starting_weights(settings).empty()) return;
   refuse_foreign_weights(settings, "");
   const char* adapter = settings.lora.r ? "lora.r" : "lora.initial_adapter";
-  const std::string what = adapts ? fmt::format("{} trains an adapter on existing weights", adapter)
+  const bool by_key = subcommand == "pretrain";  // which trains new weights otherwise
+  const std::string what = by_key ? fmt::format("{} trains an adapter on existing weights", adapter)
                                   : fmt::format("{} trains existing weights further", subcommand);
   const std::string way_out =
-      fmt::format("or train new weights with trireme pretrain{}", adapts ? fmt::format(", without {}", adapter) : "");
+      by_key ? fmt::format("or leave {} out", adapter) : "or train new weights with trireme pretrain";
   throw UsageError(settings.model.from_scratch
                        ? fmt::format("{}, but model.from_scratch asks for new ones; leave it out, {}", what, way_out)
                        : fmt::format("{}, but {} has none; name a model's folder (with *.safetensors), {}", what,
