@@ -320,7 +320,7 @@ def check_task(r):
 def check_refusals(r):
     rows = texts_of(random.Random(3), 30, 60)
     good = write(r.folder / "good.jsonl", rows)
-    for words in (["explain", "memory", "bert-tiny"], ["plan", "bert-tiny", "--cluster", "1xA10"], ["finetune_full", "bert-tiny", "--dry_run", "--train.max_steps", 1]):
+    for words in (["explain", "memory", "bert-tiny"], ["finetune_full", "bert-tiny", "--dry_run", "--train.max_steps", 1]):
         program(r, *words, "--task", "classify", "--model.num_labels", 3)
         result = program(r, *words, "--task", "classify", code=2)
         ring.require("the labels are in the data, and no data are named; give model.num_labels" in result.err, f"{words[0]} says what is missing", result.err)

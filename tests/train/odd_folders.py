@@ -93,7 +93,7 @@ def other_files(r):
     ring.check(done.code == 0 and f"weights  new: {folder} has none" in done.out, "a start from config.json alone says that weights are new",
                str(done))
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    data = ["--data", "TextFiles", "--data.train_data_path", str(text), "--out_dir", str(r.folder / "bin-out")]
+    data = ["--data", "TextFiles", "--data.train_data_path", str(text), "--data.val_data_path", str(text), "--out_dir", str(r.folder / "bin-out")]
     for words in (["pretrain", str(folder), *data], ["finetune_full", str(folder), *data],
                   ["generate", str(folder), "--prompt", "a"], ["evaluate", str(folder), "--text", str(text)]):
         done = r.run([r.program, *words, *(map(str, STEP) if "--data" in words else [])])
