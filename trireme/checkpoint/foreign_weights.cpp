@@ -27,7 +27,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 bool is_torch_file(const std::string& name) {
   for (const char* other : {"optimizer", "scheduler", "scaler", "rng_state"})
     if (name.starts_with(other)) return false;
-  return name.ends_with(".pth") || name.ends_with(".pt") ||
+  return name.ends_with(".pth") || name.ends_with(".pt") || name.ends_with(".ckpt") ||
          (name.starts_with("pytorch_model") && name.ends_with(".bin"));
 }
 

@@ -239,9 +239,9 @@ int run_plan(Arguments arguments) {
       resume.from != train::Resume::From::folder && !checkpoint::find_latest(parsed.settings.out_dir))
     parsed.settings.resume = {};
   train::take_over_run(parsed);
-  complete_task(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);
   const std::string remark = settle(parsed, cluster);
+  complete_task(parsed);  // by the number of ranks
   Settings& s = parsed.settings;
   if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
   costs::Machines machines{

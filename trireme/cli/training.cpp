@@ -125,23 +125,25 @@ void replace_default_length(ParsedSettings& parsed) {
 
 // An adapter that training starts from has a configuration of its own.
 void refuse_two_adapters(const ParsedSettings& parsed) {
-  if (!parsed.given("lora.initial_adapter")) return;
+  if (!parsed.settings.lora.initial_adapter || !parsed.given("lora.initial_adapter")) return;
   for (const auto& [key, source] : parsed.provenance)
     if (key.starts_with("lora.") && key != "lora.initial_adapter" && key != "lora.plus_ratio" && parsed.given(key))
       throw UsageError(fmt::format("{} is set, but the adapter in {} has a configuration of its own; leave {} out", key,
                                    *parsed.settings.lora.initial_adapter, key));
 }
 
-// Without a rank there are no adapters, and all weights would be trained. A file of all settings says lora.r: null.
+// A file may hold the settings of several commands; typed settings are meant for this one.
+bool is_typed(const config::Source& source) { return source.kind == config::Source::Kind::command_line; }
+
+// Without a rank there are no adapters, and all weights would be trained.
 void refuse_rules_of_no_adapters(const ParsedSettings& parsed) {
   if (parsed.settings.lora.r || parsed.settings.lora.initial_adapter || parsed.given("lora.r")) return;
   for (const auto& [key, source] : parsed.provenance)
-    if (key.starts_with("lora.") && parsed.given(key))
+    if (key.starts_with("lora.") && is_typed(source))
       throw UsageError(
           fmt::format("{} is set, but this run has no adapters; give lora.r, as in --lora.r 8, or leave it out", key));
 }
 
-// A file may hold the settings of several commands; typed settings are meant for this one.
 void refuse_words_of_another_task(const ParsedSettings& parsed) {
   using train::Learning;
   constexpr std::tuple<std::string_view, Learning, std::string_view> kOwners[] = {
@@ -149,7 +151,7 @@ void refuse_words_of_another_task(const ParsedSettings& parsed) {
   const Learning task = parsed.settings.task;
   for (const auto& [key, source] : parsed.provenance)
     for (const auto& [prefix, reads_it, command] : kOwners)
-      if (source.kind == config::Source::Kind::command_line && key.starts_with(prefix) && task != reads_it)
+      if (is_typed(source) && key.starts_with(prefix) && task != reads_it)
         throw UsageError(
             fmt::format("{} is read with task {} alone (trireme {}), and this run has task {}; leave it out", key,
                         config::name_of(reads_it), command, config::name_of(task)));
@@ -168,7 +170,8 @@ std::string_view task_of(const Training& training, const Settings& settings) {
   return config::name_of(train::Learning::language);
 }
 
-// A resumed run has its checkpoint's settings, so it would not do what another command is for.
+// A resumed run has its checkpoint's settings, so it would not do what another command is for. The command that began
+// the run may say more: a restart repeats it, and --resume auto goes on with it.
 void refuse_run_of_another_command(const Training& training, const ParsedSettings& parsed) {
   if (training.name == "pretrain" || !is_resumed(parsed)) return;
   const Settings& s = parsed.settings;
@@ -180,8 +183,10 @@ void refuse_run_of_another_command(const Training& training, const ParsedSetting
                     run, what_it_does, training.name, what_is_asked, run));
   };
   const std::string_view task = config::name_of(s.task), asked = task_of(training, s);
-  if (task != asked) refuse(fmt::format("is a run of task {}", task), fmt::format("is for task {}", asked));
+  if (task != asked && !parsed.given("task"))
+    refuse(fmt::format("is a run of task {}", task), fmt::format("is for task {}", asked));
   const bool adapts = s.lora.r || s.lora.initial_adapter;
+  if (parsed.given("lora.r") || parsed.given("lora.initial_adapter")) return;
   if (training.name == "finetune_full" && adapts) refuse("trains adapters", "trains all weights");
   if (training.name == "finetune_lora" && !adapts) refuse("trains all weights", "trains adapters");
 }

@@ -63,6 +63,7 @@ void finish_litgpt(Reading& r) {
   if (const Given* entry = r.find("data.mask_prompt"); entry != nullptr && !r.flag(entry->key))
     r.tell(*entry, "without the template's own words and system messages, which LitGPT learns too");
   if (tunes) tuning_schedule(r);
+  if (adapts) r.suggest("lora.r", "8");
   r.suggest("save.keep_last", "0");
   r.suggest("train.global_batch_size", tunes ? "16" : "512");
   r.suggest("train.micro_batch_size", tunes ? "1" : "4");

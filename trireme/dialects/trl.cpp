@@ -19,11 +19,17 @@ namespace {
 
 using config::Given;
 
+// Keys that SFTConfig and DPOConfig have, and GRPOConfig lacks.
+constexpr const char* kOfOthers[] = {"max_length", "packing", "assistant_only_loss", "completion_only_loss"};
+
 // SFT and DPO have files with the same keys, other batches and other defaults. So have trainers of others.
 void only_rewards(Reading& r) {
+  if (r.command() == "grpo" || learns_from_rewards(r)) return;
   const bool trains = r.command() == "pretrain" || r.command().starts_with("finetune");
-  if (!trains || learns_from_rewards(r)) return;
-  r.refuse_file(fmt::format("TRL's files are read for trireme grpo, not for trireme {}", r.command()),
+  const auto is_anothers = [&](const char* key) { return r.has(key); };
+  if (!trains && std::ranges::none_of(kOfOthers, is_anothers)) return;
+  r.refuse_file(trains ? fmt::format("TRL's files are read for trireme grpo, not for trireme {}", r.command())
+                       : "TRL's files are read for trireme grpo, and this one is of another trainer",
                 "say the settings of TRL's sft and dpo by Trireme's names: learning_rate is optimizer.lr, and so on "
                 "(docs/coming-from.md)");
 }

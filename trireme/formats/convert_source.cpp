@@ -24,6 +24,7 @@
 #include "trireme/formats/scaled_floats.h"
 #include "trireme/formats/torch/file.h"
 #include "trireme/formats/whole_model.h"
+#include "trireme/model/model.h"
 
 namespace trireme::formats {
 namespace {
@@ -121,12 +122,13 @@ ConvertInput open_gguf(const fs::path& path) {
   return input;
 }
 
-/// The model that config.json describes; nothing if there is none, or no model that is known.
-std::optional<model::ModelConfig> known_model(const std::string& config_json) {
+/// The model that config.json describes; nothing if there is none, or no model that can be built of so many tensors.
+std::optional<model::ModelConfig> known_model(const std::string& config_json, int64_t num_tensors) {
   if (config_json.empty()) return std::nullopt;
   try {
     model::ModelConfig config = model::parse_hugging_face_config(config_json, "config.json");
     if (config.quantized != base::BlockFormat::none) return std::nullopt;
+    if (config.num_hidden_layers <= num_tensors) model::build_model(config, {at::kFloat, at::kFloat});
     return config;
   } catch (const Error&) {  // it is copied, whatever it says
     return std::nullopt;
@@ -139,8 +141,8 @@ bool all_are_empty(const TensorSource& source) {
 
 /// Takes the prefix of a wrapped model off all names. If config.json `is_its_own`, the model has to be whole.
 void meet_config(ConvertInput& input, const fs::path& path, bool is_its_own) {
-  const auto config = known_model(input.config_json);
   const TensorSource& stored = input.tensors();
+  const auto config = known_model(input.config_json, std::ssize(stored.tensors()));
   if (!config || all_are_empty(stored)) return;
   if (const std::string prefix = wrapper_prefix(*config, stored.tensors()); !prefix.empty()) {
     std::vector<MappedTensor> map;

@@ -111,6 +111,10 @@ namespace {
 // Without this, a run would begin with new weights beside those that it was given. `else_say`: another way out.
 void refuse_foreign_weights(const Settings& settings, std::string_view else_say) {
   if (settings.model.from_scratch) return;
+  // A folder beside the run may have the name of a model that is known by name.
+  if (!fs::exists(fs::path(settings.model.name) / "config.json") &&
+      std::ranges::count(model::catalogue_names(), settings.model.name) > 0)
+    return;
   if (const std::string advice = checkpoint::advice_on_foreign_weights(settings.model.name); !advice.empty())
     throw UsageError(fmt::format("{}{}", advice, else_say));
 }

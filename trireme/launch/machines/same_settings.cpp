@@ -26,10 +26,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kShownKeys = 3;
-constexpr size_t kShownBytes = 60;  // of a value
+constexpr size_t kShownBytes = 200;  // of a value
 
-// Of how a machine takes part, and of commands without ranks. launch.homogeneous decides about a collective.
-constexpr std::string_view kOwnSections[] = {"launch", "prepare", "convert", "doctor"};
+// Of how a machine takes part, what leaves its memory (which changes no number), and of commands without ranks.
+// launch.homogeneous decides about a collective.
+constexpr std::string_view kOwnSections[] = {"launch", "offload", "prepare", "convert", "doctor"};
 constexpr std::string_view kYetCommon = "launch.homogeneous";
 // Where a run lies and where it goes on (all take rank 0's answer), what rank 0 alone does, and a machine's own limits.
 constexpr std::string_view kOwn[] = {"devices",
@@ -47,7 +48,6 @@ constexpr std::string_view kOwn[] = {"devices",
                                      "train.prometheus_address",
                                      "reward.command_memory",
                                      "comm.timeout",
-                                     "offload.path",
                                      "bench.threads"};
 constexpr std::string_view kFiles[] = {
     "data.train_data_path",     "data.val_data_path",   "data.tokenizer",   "data.mixture",
@@ -65,7 +65,9 @@ bool is_among(std::string_view word, std::span<const std::string_view> words) {
 
 std::string value_of(const config::Setting& setting, const Settings& settings) {
   if (is_among(setting.key, kFiles)) return config::is_absent(setting) ? "no file" : "a file";
-  if (setting.key == "precision") return std::string(config::name_of(number_format(settings)));
+  if (setting.key == "precision")
+    return fmt::format("{}{}", config::name_of(number_format(settings)),
+                       config::value_text(setting) == "auto" ? " (auto)" : "");
   if (setting.key == "model" && base::is_file(std::filesystem::path(settings.model.name) / "config.json"))
     return "a folder";
   return config::value_text(setting);
@@ -109,13 +111,18 @@ std::string common_settings(const Settings& settings, const RankEnvironment& env
 }
 
 std::string difference(const std::string& own, const std::string& of_rank_0) {
+  // What auto means is compared, not how it was said.
+  const auto plain = [](std::string value) {
+    constexpr std::string_view kAuto = " (auto)";
+    return value.ends_with(kAuto) ? value.substr(0, value.size() - kAuto.size()) : value;
+  };
   const auto mine = base::parse_json_if_sound<nlohmann::ordered_json>(own),
              first = base::parse_json_if_sound<nlohmann::ordered_json>(of_rank_0);
   std::vector<std::string> parts;
   size_t number = 0;
   for (const auto& [key, value] : mine.items()) {
     const auto theirs = first.find(key);
-    if (theirs == first.end() || *theirs == value || ++number > kShownKeys) continue;
+    if (theirs == first.end() || plain(*theirs) == plain(value) || ++number > kShownKeys) continue;
     parts.push_back(fmt::format("{} {}, rank 0 has {}", key, base::shortened(value.get<std::string>(), kShownBytes),
                                 base::shortened(theirs->get<std::string>(), kShownBytes)));
   }
@@ -147,11 +154,12 @@ void require_same_settings(store::Client& client, const RankEnvironment& e, cons
   }
   const std::string other = difference(own, *first);
   if (other.empty()) return;
-  const std::string why = fmt::format(
-      "rank {} ({}) has {}; start every machine with the same settings{}", e.global_rank, own_name(), other,
-      other.starts_with("precision ") ? ", and name the precision, because auto depends on the processor" : "");
+  const bool by_processor = other.starts_with("precision ") && other.find("(auto)") != std::string::npos;
+  const std::string why =
+      fmt::format("rank {} ({}) has {}; start every machine with the same settings{}", e.global_rank, own_name(), other,
+                  by_processor ? ", and name the precision, because auto depends on the processor" : "");
   tell_all(client, e, why);
-  throw UsageError(why);
+  throw UsageError(client.get(refused_key(e), kLookForRefusal).value_or(why));  // all say the same
 }
 
 }  // namespace trireme::launch
