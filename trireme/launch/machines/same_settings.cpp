@@ -29,9 +29,9 @@ constexpr size_t kShownKeys = 3;
 constexpr size_t kShownBytes = 200;  // of a value
 
 // Of how a machine takes part, what leaves its memory (which changes no number), and of commands without ranks.
-// launch.homogeneous decides about a collective.
+// launch.homogeneous decides about a collective, and offload.prefetch about their order.
 constexpr std::string_view kOwnSections[] = {"launch", "offload", "prepare", "convert", "doctor"};
-constexpr std::string_view kYetCommon = "launch.homogeneous";
+constexpr std::string_view kYetCommon[] = {"launch.homogeneous", "offload.prefetch"};
 // Where a run lies and where it goes on (all take rank 0's answer), what rank 0 alone does, and a machine's own limits.
 constexpr std::string_view kOwn[] = {"devices",
                                      "num_nodes",
@@ -104,7 +104,8 @@ std::string common_settings(const Settings& settings, const RankEnvironment& env
   nlohmann::ordered_json values{{"world size", std::to_string(environment.world_size)}};
   Settings shown = settings;
   declare(shown).for_each([&](const config::Section& section, const config::Setting& setting) {
-    if (setting.key != kYetCommon && (is_among(section.name, kOwnSections) || is_among(setting.key, kOwn))) return;
+    if (!is_among(setting.key, kYetCommon) && (is_among(section.name, kOwnSections) || is_among(setting.key, kOwn)))
+      return;
     values[std::string(setting.key)] = value_of(setting, settings);
   });
   return base::json_text(values);
