@@ -126,8 +126,9 @@ def other_settings_are_refused(r):
                                    ("lr", {"optimizer__lr": 2e-3}, " has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
                                    ("steps", {"train__max_steps": 3, "data__seed": 7}, " has data.seed 7, rank 0 has 42; and train.max_steps 3, rank 0 has 2; "),
                                    ("strategy", {"strategy": "zero1"}, " has strategy zero1, rank 0 has full_shard; "),
+                                   ("path to a text, where none is", {"data__train_data_path": r.folder / "nowhere.txt"}, "rank 1: "),
                                    ("invalid", {"train__micro_batch_size": 3}, "rank 1 was refused: ")]:
-        ranks = Ranks(r, f"other-{out}", train__max_steps=2)
+        ranks = Ranks(r, f"other-{out.split()[0]}", train__max_steps=2)
         processes = [ranks.start(0), ranks.start(1, **changes)]
         heard = sentence if out != "invalid" else "micro_batch_size"
         all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], heard, f"ranks by hand, one with another {out}, are refused")

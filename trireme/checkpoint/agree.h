@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
@@ -34,5 +37,13 @@ void any_rank(comm::Communicator& world, std::vector<uint8_t>& flags);
 /// Errors    CheckpointError (StorageError where the file system failed), the same on every rank: the message of the
 ///           lowest rank that failed. CommError passes through unchanged (the group is then unusable)
 void agree(comm::Communicator& world, const std::function<void()>& work);
+
+/// agree() on work that makes a value: returns what `make` returned on this rank.
+template <typename Make>
+std::invoke_result_t<const Make&> made_on_all(comm::Communicator& world, const Make& make) {
+  std::optional<std::invoke_result_t<const Make&>> made;
+  agree(world, [&] { made.emplace(make()); });
+  return *std::move(made);
+}
 
 }  // namespace trireme::checkpoint

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/data/labeled_data.h"
 #include "trireme/settings/derived.h"
 #include "trireme/train/run_data.h"
@@ -104,8 +105,9 @@ void complete_classification(ParsedSettings& parsed) {
 }
 
 std::unique_ptr<Task> make_classification(Session& session, const std::filesystem::path&, const StopCheck& stops) {
-  const auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
-  data::LabeledData texts = load_texts(session.settings, session.model.config, *tokenizer);
+  const auto tokenizer = load_run_tokenizer(session);
+  data::LabeledData texts = checkpoint::made_on_all(
+      session.world(), [&] { return load_texts(session.settings, session.model.config, *tokenizer); });
   stops();
   require_same_data(session, texts.data.identity, texts.data.val ? texts.data.val->num_samples() : 0);
   return std::make_unique<Classification>(session, std::move(texts));

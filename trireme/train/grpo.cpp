@@ -17,6 +17,7 @@
 #include "trireme/base/mix64.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/show.h"
 #include "trireme/model/tensor_names.h"
@@ -75,18 +76,23 @@ struct Tally {
   double part(size_t i) const { return i < parts.size() && part_counts[i] > 0 ? parts[i] / part_counts[i] : 0; }
 };
 
+// Every rank must call.
+PromptSet load_prompts(Session& s, const std::string& file, const text::Tokenizer& tokenizer) {
+  return checkpoint::made_on_all(s.world(), [&] { return read_prompt_set(s.settings, file, tokenizer); });
+}
+
 class Grpo : public Task {
  public:
   Grpo(Session& session, std::unique_ptr<text::Tokenizer> tokenizer)
       : s_(session),
         g_(session.settings.grpo),
         tokenizer_(std::move(tokenizer)),
-        rewards_(rewards::make_rewards(session.settings.reward)),
-        questions_(read_prompt_set(s_.settings, file_of(g_.prompts), *tokenizer_)),
+        rewards_(checkpoint::made_on_all(s_.world(), [&] { return rewards::make_rewards(s_.settings.reward); })),
+        questions_(load_prompts(s_, file_of(g_.prompts), *tokenizer_)),
         writer_(s_, *tokenizer_, rewards_),
         schedule_(lr_schedule(s_.settings, Grpo::num_steps())) {
     memory_ = memory_by_phase(s_.engine->plan());
-    if (g_.val_prompts) held_out_ = read_prompt_set(s_.settings, *g_.val_prompts, *tokenizer_);
+    if (g_.val_prompts) held_out_ = load_prompts(s_, *g_.val_prompts, *tokenizer_);
     require_same_data(s_, identity(), std::ssize(held_out_.all));
     if (g_.beta > 0) reference_.emplace(s_).load();
   }
@@ -423,8 +429,7 @@ void complete_grpo(ParsedSettings& parsed) {
 }
 
 std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopCheck&) {
-  auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
-  return std::make_unique<Grpo>(session, std::move(tokenizer));
+  return std::make_unique<Grpo>(session, load_run_tokenizer(session));
 }
 
 int64_t check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/data/preference_data.h"
 #include "trireme/train/references.h"
 #include "trireme/train/run_data.h"
@@ -199,8 +200,9 @@ void complete_preferences(ParsedSettings& parsed) {
 }
 
 std::unique_ptr<Task> make_preferences(Session& session, const fs::path&, const StopCheck& stops) {
-  const auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
-  data::PreferenceData pairs = load_pairs(session.settings, session.model.config, *tokenizer);
+  const auto tokenizer = load_run_tokenizer(session);
+  data::PreferenceData pairs = checkpoint::made_on_all(
+      session.world(), [&] { return load_pairs(session.settings, session.model.config, *tokenizer); });
   stops();
   require_same_data(session, pairs.data.identity, pairs.data.val ? pairs.data.val->num_samples() : 0);
   References references;

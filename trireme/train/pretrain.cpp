@@ -42,7 +42,7 @@ std::unique_ptr<Task> make_task(Session& session, const std::filesystem::path& r
   if (session.settings.task == Learning::classify) return make_classification(session, resume, stops);
   if (session.settings.task == Learning::rewards) return make_grpo(session, resume, stops);
   if (session.settings.task == Learning::preferences) return make_preferences(session, resume, stops);
-  auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
+  auto tokenizer = load_run_tokenizer(session);
   data::TrainingData data = load_run_data(session, resume, *tokenizer, stops);
   return std::make_unique<Pretraining>(session, std::move(tokenizer), std::move(data));
 }

@@ -56,14 +56,23 @@ void keep_split(data::TrainingDataOptions& options, const std::filesystem::path&
   if (state.step > 0 && !facts.empty() && !is_sample) options.split = data::Split::last;
 }
 
+std::unique_ptr<text::Tokenizer> load_run_tokenizer(Session& s) {
+  return checkpoint::made_on_all(s.world(), [&] { return resolve_tokenizer(s.settings, s.model.config); });
+}
+
 data::TrainingData load_run_data(Session& s, const std::filesystem::path& resume, const text::Tokenizer& tokenizer,
                                  const StopCheck& stops) {
   data::TrainingDataOptions options = training_data_options(s.settings, s.sequence());
   agree_on_split(options, resume, s.world());
   std::optional<data::TrainingData> data;
-  if (s.is_first_rank()) data = data::load_training_data(options, tokenizer);
+  const auto load = [&] { data = data::load_training_data(options, tokenizer); };
+  checkpoint::agree(s.world(), [&] {
+    if (s.is_first_rank()) load();
+  });
   stops();
-  if (!data) data = data::load_training_data(options, tokenizer);
+  checkpoint::agree(s.world(), [&] {
+    if (!data) load();
+  });
   require_same_data(s, data->identity, data->val ? data->val->num_samples() : 0);
   return *std::move(data);
 }
