@@ -133,6 +133,13 @@ def other_settings_are_refused(r):
         heard = sentence if out != "invalid" else "micro_batch_size"
         all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], heard, f"ranks by hand, one with another {out}, are refused")
         ring.require(sentence in ranks.log(0).read_text(), "rank 0 hears the reason", ranks.log(0).read_text())
+    held_out = [r.folder / "held-out-0.txt", r.folder / "held-out-1.txt"]
+    held_out[0].write_text(r.text.read_text())
+    held_out[1].write_text(r.text.read_text()[::-1])
+    ranks = Ranks(r, "other-held-out", train__max_steps=2)
+    processes = [ranks.start(rank, data__val_data_path=held_out[rank]) for rank in (0, 1)]
+    all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], "rank 1 has held-out data ",
+                    "ranks by hand, one with other held-out data of the same length, are refused")
     address = ring.own_address()
     if not address:
         return print("left out: two launchers (no network)")

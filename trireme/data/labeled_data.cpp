@@ -92,6 +92,7 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
     val = std::move(held_out.rows);
     all.cut += held_out.cut;
     d.val_tokens = held_out.tokens;
+    d.held_out_hash = held_out.hash;
     held_out_from = " (" + options.val_data_path.string() + ")";
   } else {
     const std::vector<bool> held_out = held_out_records(std::ssize(all.rows), s);

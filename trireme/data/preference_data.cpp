@@ -162,8 +162,8 @@ PreferenceData load_preference_data(const DataSettings& s, const PreferenceOptio
         "{} holds {}, too few to learn from some and to hold out data.val_split_fraction {:g}{}", first.string(),
         base::plural(all.read, "pair"), s.val_split_fraction, lost.empty() ? "" : ": " + lost));
   PreferenceData result;
-  for (const TokenPair& pair : val) result.held_out_hash = hash_of(result.held_out_hash, pair);
   TrainingData& d = result.data;
+  for (const TokenPair& pair : val) d.held_out_hash = hash_of(d.held_out_hash, pair);
   const bool shares_rows = s.packing == Packing::best_fit;
   const auto rows_of = [&](std::vector<TokenPair> pairs) {
     return std::make_shared<const PreferenceDataset>(std::move(pairs), o.sequence, shares_rows, o.learns_prompts,

@@ -47,7 +47,6 @@ class PairEncoder {
 struct PreferenceData {
   TrainingData data;
   std::shared_ptr<const PreferenceDataset> train, val;
-  uint64_t held_out_hash = 0;  ///< of the tokens of val
   std::string about;  ///< "1,000 pairs, ..."
 };
 

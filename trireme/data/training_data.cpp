@@ -235,6 +235,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
     data.examples = std::make_shared<TokenRange>(set, 0, set->num_tokens(), options.val_data_path.string());
     data.val_tokens = set->num_tokens();
     data.held_out = options.val_data_path.string();
+    data.held_out_hash = set->fingerprint();
     count(*set);
     count_conversations(*set, options.val_data_path);
   }

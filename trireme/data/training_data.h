@@ -53,6 +53,7 @@ struct TrainingData {
   std::shared_ptr<const TokenRange> examples;  ///< what is held out, else what is trained on, of the first such source
   std::vector<std::string> conversations;  ///< "chat.jsonl as chatml: 50 conversations, ...", for each source of them
   DataIdentity identity;
+  uint64_t held_out_hash = 0;  ///< of held-out data that are no part of `identity`; 0: there are none
 };
 
 /// Refuses in milliseconds, before ranks start, what load_training_data would refuse later.

@@ -109,7 +109,7 @@ std::unique_ptr<Task> make_classification(Session& session, const std::filesyste
   data::LabeledData texts = checkpoint::made_on_all(
       session.world(), [&] { return load_texts(session.settings, session.model.config, *tokenizer); });
   stops();
-  require_same_data(session, texts.data.identity, texts.data.val ? texts.data.val->num_samples() : 0);
+  require_same_data(session, texts.data);
   return std::make_unique<Classification>(session, std::move(texts));
 }
 

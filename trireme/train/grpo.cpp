@@ -76,6 +76,8 @@ struct Tally {
   double part(size_t i) const { return i < parts.size() && part_counts[i] > 0 ? parts[i] / part_counts[i] : 0; }
 };
 
+uint64_t hash_of_file(const fs::path& file) { return base::hash_text(base::read_file(file)); }
+
 // Every rank must call.
 PromptSet load_prompts(Session& s, const std::string& file, const text::Tokenizer& tokenizer) {
   return checkpoint::made_on_all(s.world(), [&] { return read_prompt_set(s.settings, file, tokenizer); });
@@ -93,7 +95,7 @@ class Grpo : public Task {
         schedule_(lr_schedule(s_.settings, Grpo::num_steps())) {
     memory_ = memory_by_phase(s_.engine->plan());
     if (g_.val_prompts) held_out_ = load_prompts(s_, *g_.val_prompts, *tokenizer_);
-    require_same_data(s_, identity(), std::ssize(held_out_.all));
+    require_same_data(s_, identity(), std::ssize(held_out_.all), g_.val_prompts ? hash_of_file(*g_.val_prompts) : 0);
     if (g_.beta > 0) reference_.emplace(s_).load();
   }
 
@@ -238,7 +240,7 @@ class Grpo : public Task {
   }
 
   data::DataIdentity identity() const {
-    return data::DataIdentity({{"prompts", base::checksum_text(base::hash_text(base::read_file(*g_.prompts)))}});
+    return data::DataIdentity({{"prompts", base::checksum_text(hash_of_file(*g_.prompts))}});
   }
 
   static std::string shown(const std::string& text) {

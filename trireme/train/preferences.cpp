@@ -204,7 +204,7 @@ std::unique_ptr<Task> make_preferences(Session& session, const fs::path&, const 
   data::PreferenceData pairs = checkpoint::made_on_all(
       session.world(), [&] { return load_pairs(session.settings, session.model.config, *tokenizer); });
   stops();
-  require_same_data(session, pairs.data.identity, pairs.data.val ? pairs.data.val->num_samples() : 0);
+  require_same_data(session, pairs.data);
   References references;
   if (session.model.objective.needs_reference()) references = reference_scores(session, pairs, stops);
   return std::make_unique<Preferences>(session, std::move(pairs), std::move(references));

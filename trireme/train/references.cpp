@@ -156,7 +156,7 @@ std::optional<References> from_bytes(const std::string& bytes, size_t num_train,
 fs::path cache_of(const Settings& settings, const data::PreferenceData& data, const fs::path& reference) {
   const std::string key = fmt::format(
       "{} {:016x} {:016x} {} {}", adapt::fingerprint_of(adapt::open_base(reference)), data.data.identity.fingerprint(),
-      data.held_out_hash, config::name_of(number_format(settings)), config::name_of(settings.model.quantize));
+      data.data.held_out_hash, config::name_of(number_format(settings)), config::name_of(settings.model.quantize));
   return fs::path(settings.out_dir) / "tokens" /
          fmt::format("references-{}.bin", base::checksum_text(base::hash_text(key)));
 }

@@ -11,6 +11,7 @@
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/from_settings.h"
 #include "trireme/adapt/merge.h"
+#include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/checkpoint/agree.h"
@@ -73,13 +74,21 @@ data::TrainingData load_run_data(Session& s, const std::filesystem::path& resume
   checkpoint::agree(s.world(), [&] {
     if (!data) load();
   });
-  require_same_data(s, data->identity, data->val ? data->val->num_samples() : 0);
+  require_same_data(s, *data);
   return *std::move(data);
 }
 
-void require_same_data(Session& s, data::DataIdentity data, int64_t held_out) {
-  comm::Communicator& world = s.world();
+void require_same_data(Session& s, const data::TrainingData& data) {
+  require_same_data(s, data.identity, data.val ? data.val->num_samples() : 0, data.held_out_hash);
+}
+
+void require_same_data(Session& s, data::DataIdentity data, int64_t held_out, uint64_t held_out_hash) {
   data.add("held-out samples", std::to_string(held_out));
+  if (held_out_hash != 0) data.add("held-out data", base::checksum_text(held_out_hash));
+  require_same_data(s.world(), data);
+}
+
+void require_same_data(comm::Communicator& world, const data::DataIdentity& data) {
   const int64_t mine[] = {static_cast<int64_t>(data.fingerprint())};
   const std::vector<int64_t> one_of_each(static_cast<size_t>(world.size()), 1);
   const std::vector<int64_t> all = checkpoint::all_gather_numbers(world, mine, one_of_each);

@@ -1,6 +1,7 @@
 // The data of a run: the same on all ranks, and the same as before if the run is resumed.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -28,12 +29,18 @@ std::unique_ptr<text::Tokenizer> load_run_tokenizer(Session& session);
 data::TrainingData load_run_data(Session& session, const std::filesystem::path& resume,
                                  const text::Tokenizer& tokenizer, const StopCheck& stops);
 
-/// Every rank must call, as soon as it has its data: the files may lie on each machine. `held_out` is how many samples
-/// are held out.
+/// Every rank must call, as soon as it has its data: the files may lie on each machine.
 /// Cost      a gather of 8 bytes a rank
 /// Errors    UsageError on every rank if they differ, with what differs on the first rank that has other data than
 ///           rank 0
-void require_same_data(Session& session, data::DataIdentity data, int64_t held_out);
+void require_same_data(comm::Communicator& world, const data::DataIdentity& data);
+
+/// The same for a run. What is held out is compared, too, but is no part of the identity that checkpoints keep.
+///
+/// @param held_out       how many samples
+/// @param held_out_hash  of data that are no part of `data`; 0: there are none
+void require_same_data(Session& session, data::DataIdentity data, int64_t held_out, uint64_t held_out_hash);
+void require_same_data(Session& session, const data::TrainingData& data);
 
 /// Puts the identity of `data` into `state`. The order of samples is a function of the data. So if the data changed
 /// since the checkpoint, the number of samples taken means nothing, and the run begins at sample 0 of the new data.
