@@ -25,9 +25,11 @@ class Ranks:
             self.port = s.getsockname()[1]
 
     def start(self, rank, **settings):
+        return self.start_command(rank, self.r.command(self.out, devices=2, **(self.settings | settings)))
+
+    def start_command(self, rank, command):
         env = ring.environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
                                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port))
-        command = self.r.command(self.out, devices=2, **(self.settings | settings))
         with open(self.log(rank), "w") as log:
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.r.folder,
                                     stdin=subprocess.DEVNULL, env=env)
@@ -118,6 +120,23 @@ def all_are_refused(r, processes, texts, sentence, what):
     ring.check(codes == [2, 2] and all(sentence in text for text in said) and took < 25, f"{what}, {took:.1f} s", f"{codes} {said}")
 
 
+def other_files_are_refused(r, token_file):
+    """Those that generate and evaluate read on every rank."""
+    run = r.folder / "finished"
+    for what, suffix, contents, words in [
+            ("evaluate.text", "txt", ["a text of one rank", "a text of another"], ["evaluate", run, "--text"]),
+            ("evaluate.score", "jsonl", ['{"text": "one"}\n', '{"text": "two"}\n'], ["evaluate", run, "--score"]),
+            ("generate.prompts", "jsonl", ['{"prompt": "one"}\n', '{"prompt": "two"}\n'],
+             ["generate", run, "--output", r.folder / "other-texts.jsonl", "--max_new_tokens", "2", "--prompts"])]:
+        ranks = Ranks(r, f"other-{what}")
+        files = [r.folder / f"{what}-{rank}.{suffix}" for rank in (0, 1)]
+        for file, content in zip(files, contents):
+            file.write_text(content)
+        processes = [ranks.start_command(rank, [r.program, *words, files[rank], "--devices", "2", "--launch.token_file", token_file])
+                     for rank in (0, 1)]
+        all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], f"rank 1 has {what} ", f"another {what} on one rank is refused")
+
+
 def other_settings_are_refused(r):
     """Of ranks that are started by hand, and of two launchers. launch.join_timeout is 10 minutes."""
     other_text = r.folder / "other.txt"
@@ -168,6 +187,7 @@ with ring.Ring(sys.argv[1]) as r:
     known = {"launch__token_file": token}
     refusals_reach_all(r, **known)
     other_settings_are_refused(r)
+    other_files_are_refused(r, token)
     a_lone_rank_ends_as_asked(r, 1, "meeting_file")
     a_lone_rank_ends_as_asked(r, 1, "token_file", **known)
     for backend in ("auto", "gloo"):

@@ -9,12 +9,14 @@
 #include <numeric>
 #include <span>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/cache_room.h"
@@ -22,6 +24,7 @@
 #include "trireme/train/inference.h"
 #include "trireme/train/judge.h"
 #include "trireme/train/predict.h"
+#include "trireme/train/run_data.h"
 #include "trireme/train/score.h"
 #include "trireme/train/write_answers.h"
 
@@ -49,7 +52,10 @@ int64_t window_of(const train::EvaluateSettings& e, const model::ModelConfig& co
 }
 
 nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
-  const std::string text = read_text(*e.text);
+  const std::string text = checkpoint::made_on_all(*in.world, [&] { return read_text(*e.text); });
+  data::DataIdentity read;
+  read.add("evaluate.text", base::checksum_text(base::hash_text(text)));
+  require_same_data(*in.world, read);
   std::vector<int64_t> ids = encode_text(*in.tokenizer, text, /*add_special=*/false, /*parse_special=*/false);
   const int64_t window = window_of(e, in.config);
   int64_t bytes = static_cast<int64_t>(text.size());
@@ -86,6 +92,22 @@ struct EncodedTask {
   std::vector<ScoredText> texts = {};
   std::vector<std::vector<int64_t>> prompts = {};
 };
+
+std::string hash_of(const EncodedTask& encoded) {
+  base::Checksum sum;
+  const auto add = [&](const std::vector<int64_t>& numbers) {
+    const int64_t count = std::ssize(numbers);
+    sum.update(std::as_bytes(std::span(&count, 1)));
+    sum.update(std::as_bytes(std::span(numbers)));
+  };
+  for (const ScoredText& text : encoded.texts) add(text.tokens), add({text.first});
+  for (const std::vector<int64_t>& prompt : encoded.prompts) add(prompt);
+  for (const Question& question : encoded.task.questions) {
+    add({static_cast<int64_t>(question.answer)});
+    for (const std::string& target : question.targets) add({static_cast<int64_t>(base::hash_text(target))});
+  }
+  return base::checksum_text(sum.value());
+}
 
 /// Judge reads their newest tokens.
 void tell_of_long_texts(const EncodedTask& task, const Inference& in) {
@@ -262,7 +284,13 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
   if (e.classify) return classify(settings);
   std::vector<EncodedTask> tasks;
   Inference in = open_inference(settings, environment, place_of(e), [&](const Inference& known) {
-    tasks = encode_tasks(e, known);
+    data::DataIdentity read;
+    checkpoint::agree(*known.world, [&] {
+      tasks = encode_tasks(e, known);
+      for (const EncodedTask& task : tasks) read.add("the questions of " + task.task.name, hash_of(task));
+      if (e.score) read.add("evaluate.score", base::checksum_text(base::hash_text(base::read_file(*e.score))));
+    });
+    require_same_data(*known.world, read);
     return fitting_room(settings, environment, known, cache_wish(known, e, tasks));
   });
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};

@@ -12,16 +12,22 @@
 #include "trireme/base/mix64.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/text/utf8.h"
 #include "trireme/train/cache_room.h"
 #include "trireme/train/generate.h"
+#include "trireme/train/run_data.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 namespace {
+
+std::string hash_of_prompts(const GenerateSettings& g) {
+  return base::checksum_text(base::hash_text(base::read_file(*g.prompts)));
+}
 
 /// What the results depend on.
 std::string about(const Settings& settings, const fs::path& folder) {
@@ -30,7 +36,7 @@ std::string about(const Settings& settings, const fs::path& folder) {
                     {"adapter", adapt::adapter_of(place_of(g)).string()},
                     {"quantize", base::traits_of(settings.model.quantize).name},
                     {"precision", c10::toString(inference_precision(settings).compute)},
-                    {"prompts", base::checksum_text(base::hash_text(base::read_file(*g.prompts)))},
+                    {"prompts", hash_of_prompts(g)},
                     {"max_new_tokens", g.max_new_tokens},
                     {"temperature", g.temperature},
                     {"top_k", g.top_k.value_or(0)},
@@ -145,15 +151,21 @@ void check_prompts(const Settings& settings, const fs::path& folder) {
 
 int generate_many(const Settings& settings, const launch::RankEnvironment& environment) {
   const GenerateSettings& g = settings.generate;
-  const std::vector<Prompt> prompts = read_prompts(*g.prompts);
+  std::vector<Prompt> prompts;
   std::vector<std::vector<int64_t>> tokens;
   GenerateSettings asked;  // with the template
   Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
     check_codes(settings, known.config);
-    tokens.clear();
-    asked = g;
-    name_template(asked, prompts, known.folder, adapt::adapter_of(place_of(g)));
-    for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, asked));
+    data::DataIdentity read;
+    checkpoint::agree(*known.world, [&] {
+      prompts = read_prompts(*g.prompts);
+      read.add("generate.prompts", hash_of_prompts(g));
+      asked = g;
+      name_template(asked, prompts, known.folder, adapt::adapter_of(place_of(g)));
+      tokens.clear();
+      for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, asked));
+    });
+    require_same_data(*known.world, read);
     return fitting_room(settings, environment, known, cache_wish(g, known, tokens));
   });
   if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); })) {
