@@ -64,6 +64,7 @@ void find_labels(Settings& s) {
     s.model.labels = of_folder;
     return;
   }
+  if (s.dry_run && s.model.num_labels) return;  // which reads no data
   if (!s.data.mixture && !s.data.train_data_path) {
     if (s.model.num_labels) return;  // enough for a plan; a run asks for its data later
     throw UsageError(

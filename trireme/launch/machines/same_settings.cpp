@@ -131,9 +131,10 @@ std::string difference(const std::string& own, const std::string& of_rank_0) {
   return base::join(parts, "; and ");
 }
 
-void tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why) {
-  client.compare_set(refused_key(environment), "", why);
+std::string tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why) {
+  const std::string said = client.compare_set(refused_key(environment), "", why);
   end_with_others(client, environment);
+  return said;
 }
 
 void end_if_one_is_refused(store::Client& client, const RankEnvironment& environment) {
@@ -159,8 +160,7 @@ void require_same_settings(store::Client& client, const RankEnvironment& e, cons
   const std::string why =
       fmt::format("rank {} ({}) has {}; start every machine with the same settings{}", e.global_rank, own_name(), other,
                   by_processor ? ", and name the precision, because auto depends on the processor" : "");
-  tell_all(client, e, why);
-  throw UsageError(client.get(refused_key(e), kLookForRefusal).value_or(why));  // all say the same
+  throw UsageError(tell_all(client, e, why));
 }
 
 }  // namespace trireme::launch

@@ -35,9 +35,9 @@ std::string difference(const std::string& own, const std::string& of_rank_0);
 void require_same_settings(store::Client& client, const RankEnvironment& environment, const std::string& own,
                            std::chrono::milliseconds limit, const std::function<void()>& look);
 
-/// Leaves the reason for the other ranks, unless one of them has left another. Returns when all ranks know, or have had
-/// their time.
-void tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why);
+/// Leaves the reason for the other ranks, unless one of them has left another, and returns the one that is there. Waits
+/// until all ranks know, or have had their time.
+std::string tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why);
 
 /// Call it while this rank waits for others. Errors    UsageError with the reason, once a rank has told it
 void end_if_one_is_refused(store::Client& client, const RankEnvironment& environment);
