@@ -145,7 +145,7 @@ def other_settings_are_refused(r):
                                    ("lr", {"optimizer__lr": 2e-3}, " has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
                                    ("steps", {"train__max_steps": 3, "data__seed": 7}, " has data.seed 7, rank 0 has 42; and train.max_steps 3, rank 0 has 2; "),
                                    ("strategy", {"strategy": "zero1"}, " has strategy zero1, rank 0 has full_shard; "),
-                                   ("path to a text, where none is", {"data__train_data_path": r.folder / "nowhere.txt"}, "rank 1: "),
+                                   ("path to a text, where none is", {"data__train_data_path": r.folder / "nowhere.txt"}, "nowhere.txt"),
                                    ("invalid", {"train__micro_batch_size": 3}, "rank 1 was refused: ")]:
         ranks = Ranks(r, f"other-{out.split()[0]}", train__max_steps=2)
         processes = [ranks.start(0), ranks.start(1, **changes)]

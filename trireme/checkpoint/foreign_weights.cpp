@@ -42,7 +42,9 @@ fs::path to_convert(const fs::path& folder, const std::vector<std::string>& name
     return folder;
   }
   for (const std::string& name : names) {
-    const bool is_distributed = fs::exists(folder / name / ".metadata");  // pytorch_model_fsdp_0, of Accelerate
+    std::error_code ignored;
+    const bool is_distributed =
+        fs::exists(folder / name / ".metadata", ignored);  // pytorch_model_fsdp_0, of Accelerate
     if (!is_distributed && !is_torch_file(name) && !name.ends_with(".gguf")) continue;
     found = name;
     return folder / name;

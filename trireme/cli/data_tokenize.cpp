@@ -25,8 +25,7 @@ std::string output_prefix(const std::string& given) {
         "error: trireme data tokenize needs --output PREFIX: it writes PREFIX.bin, PREFIX.idx and PREFIX.json");
   fs::path prefix = given;
   if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
-  std::error_code ignored;
-  if (!prefix.has_filename() || fs::is_directory(prefix, ignored))
+  if (!prefix.has_filename())
     throw UsageError(fmt::format(
         "error: --output {} is a folder, and trireme data tokenize writes PREFIX.bin, PREFIX.idx and PREFIX.json; name "
         "a prefix in it: --output {}",

@@ -139,7 +139,7 @@ bool is_typed(const config::Source& source) { return source.kind == config::Sour
 void refuse_rules_of_no_adapters(const ParsedSettings& parsed) {
   if (parsed.settings.lora.r || parsed.settings.lora.initial_adapter || parsed.given("lora.r")) return;
   for (const auto& [key, source] : parsed.provenance)
-    if (key.starts_with("lora.") && is_typed(source))
+    if (key.starts_with("lora.") && key != "lora.initial_adapter" && is_typed(source))  // that one is typed as none
       throw UsageError(
           fmt::format("{} is set, but this run has no adapters; give lora.r, as in --lora.r 8, or leave it out", key));
 }

@@ -341,6 +341,16 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   wait_until(count);
   if (options_.poison) poison_ended(s, count - 1);
 } catch (...) {
+  // Copies under way end here, or the next list would run over them. The first error counts.
+  if (!on_gpu())
+    std::erase_if(pending_, [&](const Pending& p) {
+      if (!schedule::is_transfer(s.actions[static_cast<size_t>(p.action)].kind)) return false;
+      try {
+        p.work->wait();
+      } catch (const std::exception&) {
+      }
+      return true;
+    });
   // Gloo's threads may still send from this memory; unmapping it would crash them.
   keep_for_ever(std::move(private_));
   if (on_gpu()) keep_transfers();

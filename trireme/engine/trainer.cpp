@@ -140,7 +140,15 @@ LoadBatch Trainer::loader(const std::vector<MicroBatch>& batches) {
   };
 }
 
+void Trainer::refuse_half_a_step() const {
+  if (is_half_stepped_)
+    throw UsageError(
+        "[trainer] a step ended with an error after some weights had been updated (steps_in_backward); go on from a "
+        "checkpoint: trireme::load_trainer");
+}
+
 StepResult Trainer::step(double lr) {
+  refuse_half_a_step();
   if (static_cast<int>(batches_.size()) != options_.accumulate)
     throw UsageError(
         fmt::format("[trainer] step after {} of accumulate={} micro-batches; call backward for each, on "
@@ -154,7 +162,9 @@ StepResult Trainer::step(double lr) {
   inputs.optimizer.lr = lr;
   inputs.optimizer.step = steps_ + 1;
   if (loss_scale_) inputs.loss_scale = loss_scale_->scale(), inputs.skipped = loss_scale_->skipped();
+  is_half_stepped_ = options_.steps_in_backward;
   const StepResult result = engine_->train_step(inputs);
+  is_half_stepped_ = false;
   ++steps_;
   if (loss_scale_) loss_scale_->update(result.overflowed);
   if (loss_scale_ && loss_scale_->exhausted())
@@ -166,6 +176,7 @@ StepResult Trainer::step(double lr) {
 }
 
 TrainerState Trainer::state() const {
+  refuse_half_a_step();
   return {.steps = steps_, .loss_scale = loss_scale_ ? loss_scale_->state() : optim::LossScaleState{}};
 }
 
@@ -173,6 +184,7 @@ void Trainer::restore(const TrainerState& state) {
   if (state.steps < 0)
     throw UsageError(fmt::format("[trainer] {} steps cannot have been taken; pass 0 or more", state.steps));
   steps_ = state.steps;
+  is_half_stepped_ = false;
   if (loss_scale_) loss_scale_->restore(state.loss_scale);
 }
 

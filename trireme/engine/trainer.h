@@ -76,7 +76,8 @@ class Trainer {
   void backward(const at::Tensor& inputs, const at::Tensor& targets);
 
   /// Runs forward, backward and the optimizer over the stored micro-batches. Collective. They are gone afterwards, also
-  /// if an error ends the step: store new ones to go on.
+  /// if an error ends the step: store new ones to go on. With steps_in_backward such a step may have updated some of
+  /// the weights, so step() and state() then want a checkpoint first (train::load_trainer).
   /// With float16, a step whose gradient overflows changes nothing: StepResult::overflowed says so.
   /// Errors    UsageError if fewer than `accumulate` are stored, or ranks pass different learning rates; Error if
   ///           gradients overflow at the lowest loss scale
@@ -113,6 +114,7 @@ class Trainer {
   void check_batch(const MicroBatch& batch) const;
   int64_t count_everywhere(const std::vector<MicroBatch>& batches, double lr) const;
   static LoadBatch loader(const std::vector<MicroBatch>& batches);
+  void refuse_half_a_step() const;
   void set_training(bool training) const;
 
   std::unique_ptr<model::Model> model_;  // the engine refers to it, so it stays where it is when a trainer moves
@@ -120,6 +122,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::vector<MicroBatch> batches_;
   int64_t steps_ = 0;
+  bool is_half_stepped_ = false;  ///< a step that updates weights within the backward pass ended with an error
   std::optional<optim::LossScale> loss_scale_;
 };
 

@@ -234,12 +234,12 @@ void Generator::compute(const std::vector<Part>& parts) {
   }
   const at::Tensor logits = run_rows(rows, wanted.empty() ? std::vector<int64_t>{0} : wanted);
 
-  scheduler_.ran(parts);
   Results& results = on_their_way_.emplace_back();
   const auto count = std::max<int64_t>(1, std::ssize(wanted));
   results.values.assign(static_cast<size_t>(2 * count), NAN);
   const at::Tensor drawn = at::from_blob(results.values.data(), {count, 2}, at::kDouble);
   if (logits.defined() && !wanted.empty()) draw_rows(parts, logits, targets, drawn);
+  scheduler_.ran(parts);  // others may read what these have cached
   // The lane of gradients, which generation does not send: results wait behind no activations of the next run.
   comm::Communicator& stages = *engine_.communicators().stages[schedule::kGradients];
   if (stages.size() > 1)

@@ -12,14 +12,16 @@ std::vector<int32_t> ByteTokenizer::encode(std::string_view text, const EncodeOp
   return ids;
 }
 
-std::string ByteTokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&) const {
-  std::string text(ids.size(), '\0');
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] > 255)
+std::string ByteTokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
+  std::string text;
+  text.reserve(ids.size());
+  for (const int32_t id : ids) {
+    if (options.drawn && id > 255) continue;
+    if (id < 0 || id > 255)
       throw UsageError(fmt::format(
           "token id {} is not a byte: the byte tokenizer has ids 0 to 255; does the model have another tokenizer?",
-          ids[i]));
-    text[i] = static_cast<char>(ids[i]);
+          id));
+    text += static_cast<char>(id);
   }
   return text;
 }

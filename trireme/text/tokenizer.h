@@ -42,7 +42,7 @@ constexpr EncodeOptions kWholeText{.parse_special = false, .add_special = true};
 struct DecodeOptions {
   bool skip_special = false;  ///< leave special tokens out
   /// The ids are a model's own. Its vocabulary may be padded: ids behind the tokenizer's are left out, as in
-  /// transformers. Bytes have no such ids.
+  /// transformers.
   bool drawn = false;
 };
 

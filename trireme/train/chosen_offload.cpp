@@ -95,7 +95,9 @@ ChosenOffload choose_offload(const Settings& settings, const model::ModelConfig&
 
 void require_same_distance(comm::Communicator& world, int64_t distance) {
   const std::vector<int64_t> each(static_cast<size_t>(world.size()), 1);
-  const std::vector<int64_t> all = checkpoint::all_gather_numbers(world, std::array{distance}, each);
+  std::vector<int64_t> all = checkpoint::all_gather_numbers(world, std::array{distance}, each);
+  std::erase(all, 0);
+  if (all.empty()) return;
   const auto [least, most] = std::ranges::minmax(all);
   if (least == most) return;
   throw UsageError(

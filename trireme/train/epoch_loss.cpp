@@ -14,8 +14,9 @@ std::string EpochLoss::note(base::StepEvent& event) {
   ++steps_;
   const double before = std::exchange(before_, event.epoch);
   if (!std::isfinite(event.epoch)) return "";
+  if (event.epoch > before) increase_ = event.epoch - before;
   const bool within = std::floor(event.epoch) > std::floor(before);
-  const bool at_end = epochs_ && event.step == event.max_steps && double(*epochs_) - event.epoch < event.epoch - before;
+  const bool at_end = epochs_ && event.step == event.max_steps && double(*epochs_) - event.epoch < increase_;
   if (!within && !at_end) return "";
   const double mean = sum_ / double(steps_);
   const bool is_whole = std::exchange(is_whole_, true);

@@ -26,6 +26,7 @@ class EpochLoss {
   double sum_ = 0;
   int64_t steps_ = 0;
   double before_ = 0;  ///< passes before the step
+  double increase_ = 0;  ///< of the last step that took data; a rollout of rewards lasts several steps
   bool is_whole_ = true;  ///< every step of this pass was seen
 };
 

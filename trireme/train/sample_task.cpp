@@ -12,7 +12,7 @@ SampleTask::SampleTask(Session& session, data::TrainingData data) : s_(session),
 std::string SampleTask::restore(RunState& state) {
   const std::string changed = meet_data(s_.settings.data, data_.identity, state);
   keep_tokenizer(s_, state);
-  state.chat_template = data_.chat_template;
+  if (!data_.chat_template.empty()) state.chat_template = data_.chat_template;
   samples_ = state.samples;
   done_ = {.step = state.step, .samples = state.samples, .tokens = state.tokens};
   schedule_ = lr_schedule(s_.settings, num_steps());

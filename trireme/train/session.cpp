@@ -88,8 +88,8 @@ std::unique_ptr<Session> make_session(const Settings& settings, const launch::Ra
   plan::StepPlan plan = plan::make_step_plan(s->model, request);
   s->phases.end("plan");
   s->ranks = connect_ranks(settings, environment, plan, &s->phases);
-  if (request.offload.any() && !settings.offload.prefetch)
-    require_same_distance(*s->ranks.communicators.world, request.offload.distance());
+  if (!settings.offload.prefetch)  // a machine may have nothing to offload
+    require_same_distance(*s->ranks.communicators.world, request.offload.any() ? request.offload.distance() : 0);
   s->phases.end("groups");
   if (s->is_first_rank()) s->program = observe::read_memory_usage();
   s->engine = std::make_unique<engine::Engine>(
