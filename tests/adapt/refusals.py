@@ -78,7 +78,8 @@ with ring.Ring(sys.argv[1]) as r:
     resumed = lambda of: tuning.command(r, of, "run", resume=checkpoint, train__max_steps=2)
     refused(r, "a run whose base is another now", resumed(r.folder / "changed"), "base")
     refused(r, "all weights in the folder of adapters", [r.program, "finetune_full", "--resume", run, "--train.max_steps", "2"], "trains adapters", "trireme pretrain --resume")
-    again = ["finetune_full", base, "--data", "JSON", "--data.json_path", r.folder / "chat.jsonl", "--lora.r", 4, "--train.max_steps", 1, "--out_dir", r.folder / "typed"]
+    again = ["finetune_full", base, "--data", "JSON", "--data.json_path", r.folder / "chat.jsonl", "--data.chat_template", "chatml", "--lora.r", 4, "--train.max_steps", 1,
+             "--train.max_seq_length", 96, "--out_dir", r.folder / "typed"]
     for resume in ([], ["--resume", "auto"]):
         begun = r.run([r.program, *map(str, [*again, *resume])])
         ring.check(begun.code == 0, "the command that began a run of adapters goes on with it", str(begun))
