@@ -25,7 +25,8 @@ std::string output_prefix(const std::string& given) {
         "error: trireme data tokenize needs --output PREFIX: it writes PREFIX.bin, PREFIX.idx and PREFIX.json");
   fs::path prefix = given;
   if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
-  if (!prefix.has_filename())
+  const fs::path name = prefix.filename();
+  if (name.empty() || name == "." || name == "..")
     throw UsageError(fmt::format(
         "error: --output {} is a folder, and trireme data tokenize writes PREFIX.bin, PREFIX.idx and PREFIX.json; name "
         "a prefix in it: --output {}",
