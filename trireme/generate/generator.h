@@ -43,8 +43,8 @@ class Generator {
   /// Cost      a pass over the weights for each run; a run has one token of every text that is being written, and
   ///           tokens of prompts
   /// Errors    ShapeError if logits are not finite; what a request's functions throw. The text of such an error has
-  ///           ended then, and is not told `finished`. The next run() goes on with the others. This rank calls it before
-  ///           any other collective: the other ranks may be in theirs
+  ///           ended then, and is not told `finished`. The next run() goes on with the others. This rank calls it
+  ///           before any other collective: the other ranks may be in theirs
   void run();
 
   int64_t num_texts() const { return scheduler_.num_texts(); }
