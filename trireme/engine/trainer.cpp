@@ -6,7 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -124,7 +125,7 @@ int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches, double
   double sum = 0;
   for (int rank = 0; rank < world.size(); ++rank) {
     sum += given[2 * rank];
-    if (std::memcmp(&given[2 * rank + 1], &given[1], sizeof(double)) != 0)  // bits: NaN equals itself
+    if (std::bit_cast<uint64_t>(given[2 * rank + 1]) != std::bit_cast<uint64_t>(given[1]))  // NaN equals itself
       throw UsageError(
           fmt::format("[trainer] step: rank {} passes the learning rate {}, rank 0 {}; pass the same on every rank",
                       rank, given[2 * rank + 1], given[1]));

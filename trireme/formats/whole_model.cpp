@@ -68,7 +68,7 @@ void check_model_tensors(const model::ModelConfig& config, std::span<const Tenso
     for (const model::ParameterSpec& parameter : group.parameters) {
       const std::string name = naming.name_of(parameter.name);
       const auto found = there.find(name);
-      const std::vector<int64_t> shape = parameter.whole_shape();
+      const std::vector<int64_t>& shape = parameter.whole_shape();
       if (found != there.end() && found->second->shape == shape) continue;
       if (may_vary && (parameter.may_be_new || (found == there.end() && parameter.name == head))) continue;
       if (wrong++ > 0) continue;
