@@ -38,7 +38,8 @@ void any_rank(comm::Communicator& world, std::vector<uint8_t>& flags);
 ///           lowest rank that failed. CommError passes through unchanged (the group is then unusable)
 void agree(comm::Communicator& world, const std::function<void()>& work);
 
-/// agree() on work that makes a value: returns what `make` returned on this rank.
+/// agree() on work that makes a value: returns what `make` returned on this rank. Every rank must call.
+/// Errors    as agree(), the same on every rank
 template <typename Make>
 std::invoke_result_t<const Make&> made_on_all(comm::Communicator& world, const Make& make) {
   std::optional<std::invoke_result_t<const Make&>> made;
