@@ -17,7 +17,7 @@ import ring
 
 KILLS = 50 if ring.SLOW else 3
 STEPS = 16
-TIMES = ("sampling_s", "sampled_tokens_per_s")
+NOT_COMPARED = ("sampling_s", "sampled_tokens_per_s", "epoch_loss")  # a pass that began before a kill has no epoch_loss
 PHASES = {"memory/training_bytes": "  training", "memory/logprobs_bytes": "  log-probabilities", "memory/sampling_bytes": "  answers, with their cache"}
 JUDGE = """
 import json, os, sys, time
@@ -77,8 +77,8 @@ class Judged:
 
 
 def curve(folder):
-    """What each step learned from and came to, without times."""
-    return {step: [row["loss"], row["grad_norm"], row["lr"], {name: value for name, value in row["measures"].items() if name not in TIMES}]
+    """What each step learned from and came to, without times and means of passes."""
+    return {step: [row["loss"], row["grad_norm"], row["lr"], {name: value for name, value in row["measures"].items() if name not in NOT_COMPARED}]
             for step, row in ring.metrics(folder).items()}
 
 
