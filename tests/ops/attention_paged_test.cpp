@@ -74,7 +74,8 @@ void run_some(std::vector<Sequence>& all, Cache& cache, const AttentionShape& sh
   for (size_t i = 0; i < taken.size(); ++i) sequences[i].pages = taken[i]->pages.data();
   const int64_t heads = shape.num_heads * shape.head_dim, kv = shape.num_kv_heads * shape.head_dim;
   const at::Tensor qkv = at::cat(rows), out = at::full({qkv.size(0), heads}, NAN, qkv.options());
-  cache_write(cache.k, cache.v, qkv.narrow(1, heads, kv), qkv.narrow(1, heads + kv, kv), at::tensor(places, at::kLong));
+  cache_write(cache.k, cache.v, qkv.narrow(1, heads, kv), qkv.narrow(1, heads + kv, kv), at::tensor(places, at::kLong),
+              &kernel);
   attention_paged(out, qkv.narrow(1, 0, heads), cache.k, cache.v, sequences, shape, &kernel);
   for (size_t i = 0; i < taken.size(); ++i) {
     const PagedSequence& s = sequences[i];

@@ -159,8 +159,8 @@ class Engine {
   /// Cost      one pass over the weights; calls with a new number of rows bind the list again
   /// Errors    ShapeError for more rows than planned
   at::Tensor generate(std::span<const int64_t> ids, std::span<const int64_t> positions, model::NewTokens tokens);
-  /// Copies the first tokens of a page of every block's cache.
-  void copy_page(int64_t from, int64_t to, int64_t tokens);
+  /// Copies a page of every block's cache.
+  void copy_page(int64_t from, int64_t to);
   /// StepResult::measures of the last evaluation or step.
   const std::vector<double>& measures() const { return measures_; }
 

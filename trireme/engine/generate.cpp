@@ -54,16 +54,13 @@ at::Tensor Engine::generate(std::span<const int64_t> ids, std::span<const int64_
   return {};
 }
 
-void Engine::copy_page(int64_t from, int64_t to, int64_t tokens) {
+void Engine::copy_page(int64_t from, int64_t to) {
   for (const Bound& b : bound_[schedule::List::generate])
     for (const at::Tensor& pages : {b.unit.k_pages, b.unit.v_pages}) {
       if (!pages.defined()) continue;
-      const auto size = static_cast<int64_t>(pages.element_size());
-      const int64_t page = pages.stride(0) * size, of_head = ops::kAttentionPage * model_.config.head_dim * size;
+      const int64_t page = pages.stride(0) * static_cast<int64_t>(pages.element_size());
       auto* const all = static_cast<char*>(pages.mutable_data_ptr());
-      for (int64_t head = 0; head < page; head += of_head)
-        std::memcpy(all + to * page + head, all + from * page + head,
-                    static_cast<size_t>(tokens * model_.config.head_dim * size));
+      std::memcpy(all + to * page, all + from * page, static_cast<size_t>(page));
     }
 }
 

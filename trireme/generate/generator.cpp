@@ -167,7 +167,7 @@ at::Tensor Generator::run_rows(Rows& rows, std::vector<int64_t> logit_rows) {
 void Generator::run() {
   const Gathered kind = gathered(engine_);
   if (kind == Gathered::once && !std::exchange(started_, true)) idle();
-  const auto copy = [this](int32_t from, int32_t to, int64_t tokens) { engine_.copy_page(from, to, tokens); };
+  const auto copy = [this](int32_t from, int32_t to) { engine_.copy_page(from, to); };
   for (;;) {
     std::vector<Part> parts = scheduler_.next(copy);
     const bool starts = !parts.empty(), busy = starts || !on_their_way_.empty();

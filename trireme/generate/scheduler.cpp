@@ -88,7 +88,7 @@ bool Scheduler::begin_next(const CopyPage& copy) {
   text.reserved = needed;
   reserved_ += needed;
   if (common % limits_.page_tokens != 0) {
-    copy(prefix->pages[static_cast<size_t>(whole)], pages_.free_page(), common % limits_.page_tokens);
+    copy(prefix->pages[static_cast<size_t>(whole)], pages_.free_page());
     take_page(text);
   }
   text.cached = common;

@@ -66,8 +66,8 @@ struct Part {
   bool is_awaited;  ///< the text goes on only when the results of this run are known
 };
 
-/// Copies the first `tokens` tokens of a page.
-using CopyPage = std::function<void(int32_t from, int32_t to, int64_t tokens)>;
+/// Copies a page. Who copies it writes over the tokens that are not its own.
+using CopyPage = std::function<void(int32_t from, int32_t to)>;
 
 class Scheduler {
  public:

@@ -70,7 +70,20 @@ struct PagedSequence {
   const int32_t* pages;  ///< the page of tokens 0 .. kAttentionPage - 1, of the next ones, and so on
 };
 
-/// Attention of new tokens to their sequences' pages [page, token of the page, kv head, d].
+/// Keys and values of new tokens, for their places in the cache. A page of a head has its keys, or values, in blocks as
+/// the kernel's products read them (pages-inl.h).
+struct CacheWrite {
+  int64_t rows, heads, head_dim;
+  const void *k, *v;
+  int64_t k_stride, v_stride;  ///< elements from one row to the next
+  void *k_pages, *v_pages;
+  const int64_t* places;  ///< of each row: page * kAttentionPage + token of the page
+};
+
+/// Writes the rows [first, last). Any threads may write different rows.
+using CacheWritePass = void (*)(const CacheWrite& call, int64_t first, int64_t last);
+
+/// Attention of new tokens to their sequences' pages [page, kv head], which the same kernel has written.
 struct PagedCall {
   int64_t num_heads, num_kv_heads, head_dim;
   double scale, softcap;
@@ -97,6 +110,7 @@ struct AttentionKernel {
   const char* name;
   AttentionPass forward[4];  ///< indexed by AttentionDtype
   AttentionPass backward[4];
+  CacheWritePass write[4];
   PagedPass paged[4];
 };
 
@@ -119,8 +133,8 @@ constexpr int64_t attention_scratch_bytes(int64_t num_keys, int64_t head_dim, At
          16 * 64;
 }
 
-/// Bytes of scratch of a task of so many rows, for every kernel: one block of keys and values, queries, sums and
-/// scores.
+/// Bytes of scratch of a task of so many rows, for every kernel: one block of keys and values, where they are not read
+/// in their pages, queries, sums and scores.
 constexpr int64_t paged_scratch_bytes(int64_t rows, int64_t head_dim) {
   const int64_t dim = (head_dim + 15) / 16 * 16, padded = rows + 4;
   return 8 * (2 * kAttentionKeyBlock * dim + 2 * padded * dim + 2 * kAttentionQueryBlock * kAttentionKeyBlock +

@@ -50,6 +50,7 @@ const AttentionKernel kAttentionAvx2{
     "avx2",
     {nullptr, forward_task<Float256, float>, forward_task<Float256, Bfloat16>, forward_task<Float256, Float16>},
     {nullptr, backward_task<Float256, float>, backward_task<Float256, Bfloat16>, backward_task<Float256, Float16>},
+    {nullptr, write_rows<Float256, float>, write_rows<Float256, Bfloat16>, write_rows<Float256, Float16>},
     {nullptr, paged_task<Float256, float>, paged_task<Float256, Bfloat16>, paged_task<Float256, Float16>}};
 
 }  // namespace trireme::ops

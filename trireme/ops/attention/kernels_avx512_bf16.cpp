@@ -42,6 +42,7 @@ const AttentionKernel kAttentionAvx512Bf16{
     "avx512-bf16",
     {nullptr, forward_task<Float512, float>, forward_task<PairMath, Bfloat16>, forward_task<Float512, Float16>},
     {nullptr, backward_task<Float512, float>, backward_task<PairMath, Bfloat16>, backward_task<Float512, Float16>},
+    {nullptr, write_rows<Float512, float>, write_rows<PairMath, Bfloat16>, write_rows<Float512, Float16>},
     {nullptr, paged_task<Float512, float>, paged_task<PairMath, Bfloat16>, paged_task<Float512, Float16>}};
 
 }  // namespace trireme::ops

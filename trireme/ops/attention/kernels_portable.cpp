@@ -13,6 +13,7 @@ const AttentionKernel kAttentionPortable{
      forward_task<Float, Float16>},
     {backward_task<Double, double>, backward_task<Float, float>, backward_task<Float, Bfloat16>,
      backward_task<Float, Float16>},
+    {write_rows<Double, double>, write_rows<Float, float>, write_rows<Float, Bfloat16>, write_rows<Float, Float16>},
     {paged_task<Double, double>, paged_task<Float, float>, paged_task<Float, Bfloat16>, paged_task<Float, Float16>}};
 
 }  // namespace trireme::ops

@@ -3,10 +3,12 @@
 // nor on how a sequence was cut into runs.
 //
 // The rows of a task are new tokens of one sequence times the query heads of one kv head: token after token, because
-// the keys that a row sees then end later from row to row. A block of keys is packed once for all rows.
+// the keys that a row sees then end later from row to row. Products read a block of keys in its page. Where elements
+// must be widened for many rows, or heads are no whole vectors, a block is unpacked once for all rows.
 #pragma once
 
 #include "trireme/ops/attention/forward-inl.h"
+#include "trireme/ops/attention/pages-inl.h"
 
 namespace trireme::ops {
 namespace {
@@ -15,8 +17,8 @@ template <class M, class Storage>
 struct Paged {
   using Acc = typename M::Acc;
   using Unit = typename M::Unit;
+  using Order = PageOrder<M, Storage>;
   static constexpr int64_t kKeys = kKeyBlock<M>, kBlock = kAttentionQueryBlock;
-  static_assert(kAttentionPage % kKeys == 0);
 
   const PagedCall& call;
   const PagedTask& task;
@@ -26,8 +28,8 @@ struct Paged {
                 d = call.head_dim, dim = round_up(d, 16);
   const Acc c = static_cast<Acc>((call.softcap != 0 ? call.softcap : call.scale) * kLog2e),
             cap_factor = static_cast<Acc>(call.softcap != 0 ? call.scale / call.softcap : 0);
-  Unit* const k_transposed = take<Unit>(kKeys * dim / M::kPair);
-  Unit* const v_columns = take<Unit>(kKeys * dim / M::kPair);
+  Unit* const k_units = take<Unit>(kKeys * dim / M::kPair);
+  Unit* const v_units = take<Unit>(kKeys * dim / M::kPair);
   Unit* const q_rows = take<Unit>(padded * dim / M::kPair);
   Acc* const scores = take<Acc>(kBlock * kKeys);
   Unit* const p = M::kPair == 1 ? reinterpret_cast<Unit*>(scores) : take<Unit>(kBlock * kKeys / M::kPair);
@@ -48,9 +50,10 @@ struct Paged {
   int64_t token(int64_t row) const { return task.first_token + row / group; }
   int64_t head(int64_t row) const { return task.kv_head * group + row % group; }
   int64_t position(int64_t row) const { return sequence.length - sequence.tokens + token(row); }
+  /// The block of keys or values from `key` on.
   const Storage* cached(const void* pages, int64_t key) const {
     const int64_t page = sequence.pages[key / kAttentionPage] * call.num_kv_heads + task.kv_head;
-    return static_cast<const Storage*>(pages) + (page * kAttentionPage + key % kAttentionPage) * d;
+    return static_cast<const Storage*>(pages) + page * kAttentionPage * d + Order::block(key % kAttentionPage, d);
   }
 
   void pack_queries() const {
@@ -71,43 +74,79 @@ struct Paged {
     }
   }
 
-  /// Packs a block of keys and values, and fetches the next one: a cache is read once, and its blocks are too short for
-  /// the processor's own prefetching.
-  void pack_keys(int64_t k0, int64_t end) const {
-    const int64_t keys = smaller(kKeys, sequence.length - k0), later = k0 + kKeys;
-    pack_transposed<M>(k_transposed, cached(call.k, k0), d, keys, d, dim,
-                       later < end ? cached(call.k, later) : nullptr);
-    pack_columns<M>(v_columns, cached(call.v, k0), d, keys, kKeys, d, dim,
-                    later < end ? cached(call.v, later) : nullptr);
+  /// A block of keys and values, and where the next one begins, which is fetched beside it: a cache is read once, and
+  /// its blocks are too short for the processor's own prefetching.
+  template <class Right>
+  struct Block {
+    const Right *k, *v;
+    Beside k_later, v_later;
+  };
+
+  template <class Right>
+  Block<Right> in_pages(int64_t k0, int64_t end) const {
+    const Storage *k = cached(call.k, k0), *v = cached(call.v, k0);
+    const int64_t later = k0 + kKeys < end ? k0 + kKeys : k0;
+    const auto bytes = [](const Storage* from, const Storage* to) {
+      return reinterpret_cast<const char*>(to) - reinterpret_cast<const char*>(from);
+    };
+    return {reinterpret_cast<const Right*>(k),
+            reinterpret_cast<const Right*>(v),
+            {bytes(k, cached(call.k, later))},
+            {bytes(v, cached(call.v, later))}};
   }
 
-  /// The rows [r0, r0 + count) and the block of keys from k0 on; `begins`: no block came before.
-  void attend(int64_t r0, int64_t count, int64_t k0, bool begins) {
+  Block<Unit> unpacked(int64_t k0, int64_t end) const {
+    const int64_t keys = smaller(kKeys, sequence.length - k0), later = k0 + kKeys;
+    Order::unpack_keys(k_units, cached(call.k, k0), d, dim, later < end ? cached(call.k, later) : nullptr);
+    Order::unpack_values(v_units, cached(call.v, k0), keys, d, dim, later < end ? cached(call.v, later) : nullptr);
+    return {k_units, v_units, {0}, {0}};
+  }
+
+  /// The rows [r0, r0 + count), in tiles of kRows, and the block of keys from k0 on.
+  template <int kRows, class Right, class Fetch>
+  void attend(int64_t r0, int64_t count, int64_t k0, const Block<Right>& block, Fetch k_later, Fetch v_later) {
+    const bool begins = k0 == first_block(r0);
     const int64_t* const starts = call.window > 0 && first[r0 + count - 1] > k0 ? first + r0 : nullptr;
     const Visible visible{last[r0] - 1 - k0, starts, k0, last + r0};
     const Running<Acc> at{state.highest + r0, state.sums + r0 * M::kLanes, state.o + r0 * dim};
     constexpr WholeBlock<M> width;
-    score_block<M>(scores, q_rows + r0 * dim / M::kPair, k_transposed, count, dim, visible, width, ahead);
+    score_block<M, kRows>(scores, q_rows + r0 * dim / M::kPair, block.k, count, dim, visible, width, ahead, k_later);
     if (cap_factor != 0) cap_block<M>(scores, cap_factor, count, visible, width);
     if (visible.all(kKeys))
       softmax_block<M, false, false>(scores, p, c, count, visible, width, dim, begins, at, none);
     else
       softmax_block<M, true, false>(scores, p, c, count, visible, width, dim, begins, at, none);
-    weighted_rows<M>(at.o, p, v_columns, count, dim, visible, width, !begins, ahead);
+    weighted_rows<M, kRows>(at.o, p, block.v, count, dim, visible, width, !begins, ahead, v_later);
   }
 
   int64_t first_block(int64_t r0) const { return first[r0] / kKeys * kKeys; }
+
+  /// Few rows wait for the memory, many for the arithmetic.
+  template <class Right>
+  void attend_block(int64_t k0, const Block<Right>& block) {
+    if (rows <= 2) return attend<2>(0, 2, k0, block, block.k_later, block.v_later);
+    if (rows <= kTile) return attend<kTile>(0, kTile, k0, block, block.k_later, block.v_later);
+    for (int64_t r0 = 0; r0 < padded; r0 += kBlock) {
+      const int64_t count = smaller(kBlock, padded - r0);
+      if (k0 >= first_block(r0) && k0 < last[r0 + count - 1]) attend<kTile>(r0, count, k0, block, Alone{}, Alone{});
+    }
+  }
 
   void run() {
     pack_queries();
     find_keys();
     const int64_t end = last[rows - 1];
     for (int64_t k0 = first_block(0); k0 < end; k0 += kKeys) {
-      pack_keys(k0, end);
-      for (int64_t r0 = 0; r0 < padded; r0 += kBlock) {
-        const int64_t count = smaller(kBlock, padded - r0);
-        if (k0 >= first_block(r0) && k0 < last[r0 + count - 1]) attend(r0, count, k0, k0 == first_block(r0));
+      if constexpr (Order::kHoldsUnits) {
+        if (d == dim) {
+          attend_block(k0, in_pages<Unit>(k0, end));
+          continue;
+        }
+      } else if (d == dim && rows <= kTile) {
+        attend_block(k0, in_pages<Storage>(k0, end));
+        continue;
       }
+      attend_block(k0, unpacked(k0, end));
     }
     for (int64_t r = 0; r < rows; ++r) {
       const Acc sum = M::total(M::load(state.sums + r * M::kLanes));

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
@@ -65,7 +64,7 @@ std::vector<PagedTask> tasks_of(const std::vector<PagedSequence>& sequences, int
 }  // namespace
 
 void cache_write(const at::Tensor& k_pages, const at::Tensor& v_pages, const at::Tensor& k, const at::Tensor& v,
-                 const at::Tensor& places) {
+                 const at::Tensor& places, const AttentionKernel* kernel) {
   check_on_cpu(kWrite, k);
   const auto dtype = compute_dtype(kWrite, "k", k);
   check_dims(kWrite, "k", k, 2);
@@ -83,17 +82,19 @@ void cache_write(const at::Tensor& k_pages, const at::Tensor& v_pages, const at:
   for (int64_t r = 0; r < rows; ++r)
     if (place[r] < 0 || place[r] >= all)
       throw ShapeError(fmt::format("{}: places[{}] is {}, and the cache has {} places", kWrite, r, place[r], all));
-  const int64_t size = k.element_size(), bytes = head_dim * size;  // of a head
-  const auto copy = [&](const at::Tensor& to, const at::Tensor& from, int64_t row) {
-    const int64_t page = place[row] / kAttentionPage, token = place[row] % kAttentionPage;
-    char* out = static_cast<char*>(to.data_ptr()) + (page * heads * kAttentionPage + token) * bytes;
-    const char* in = static_cast<const char*>(from.const_data_ptr()) + row * from.stride(0) * size;
-    for (int64_t head = 0; head < heads; ++head, out += kAttentionPage * bytes, in += bytes)
-      std::memcpy(out, in, static_cast<size_t>(bytes));
-  };
-  parallel_rows(rows, row_grain(width), [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) copy(k_pages, k, row), copy(v_pages, v, row);
-  });
+  const CacheWrite call{.rows = rows,
+                        .heads = heads,
+                        .head_dim = head_dim,
+                        .k = k.const_data_ptr(),
+                        .v = v.const_data_ptr(),
+                        .k_stride = k.stride(0),
+                        .v_stride = v.stride(0),
+                        .k_pages = k_pages.mutable_data_ptr(),
+                        .v_pages = v_pages.mutable_data_ptr(),
+                        .places = place};
+  const AttentionDtype kind = attention_dtype(kWrite, dtype);
+  const CacheWritePass write = attention_kernel(kind, kernel).write[static_cast<int>(kind)];
+  parallel_rows(rows, row_grain(width), [&](int64_t first, int64_t last) { write(call, first, last); });
 }
 
 void attention_paged(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_pages, const at::Tensor& v_pages,

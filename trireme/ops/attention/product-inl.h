@@ -8,22 +8,44 @@
 namespace trireme::ops {
 namespace {
 
-/// C [4, NV vectors] (+)= sum over p of A(i, p) B(p, :), where A(i, p) = a[i * row + p * step] is broadcast.
-template <class M, int NV>
+/// A vector of the right operand: units as they are packed, or elements that are widened now.
+template <class M, class Right>
+inline typename M::UnitVec load_right(const Right* b) {
+  if constexpr (__is_same(Right, typename M::Unit))
+    return M::load_unit(b);
+  else
+    return M::widen_load(b);
+}
+
+/// What is fetched beside each vector of the right operand: nothing.
+struct Alone {
+  void operator()(const void*) const {}
+};
+/// The same place of what is read next, some bytes from here.
+struct Beside {
+  int64_t bytes;
+  void operator()(const void* at) const { __builtin_prefetch(static_cast<const char*>(at) + bytes); }
+};
+
+/// C [kRows, NV vectors] (+)= sum over p of A(i, p) B(p, :), where A(i, p) = a[i * row + p * step] is broadcast.
+template <class M, int kRows, int NV, class Right, class Fetch>
 inline __attribute__((always_inline)) void multiply_tile(int64_t count, const typename M::Unit* a, int64_t row,
-                                                         int64_t step, const typename M::Unit* b, int64_t ldb,
-                                                         typename M::Acc* c, int64_t ldc, bool accumulate) {
-  typename M::Vec sum[kTile][NV];
+                                                         int64_t step, const Right* b, int64_t ldb, typename M::Acc* c,
+                                                         int64_t ldc, bool accumulate, Fetch fetch) {
+  typename M::Vec sum[kRows][NV];
 #pragma GCC unroll 8
-  for (int i = 0; i < kTile; ++i)
+  for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
     for (int j = 0; j < NV; ++j) sum[i][j] = accumulate ? M::load(c + i * ldc + j * M::kLanes) : M::splat(0);
   for (int64_t p = 0; p < count; ++p) {
     typename M::UnitVec right[NV];
 #pragma GCC unroll 8
-    for (int j = 0; j < NV; ++j) right[j] = M::load_unit(b + j * M::kLanes);
+    for (int j = 0; j < NV; ++j) {
+      fetch(b + j * M::kLanes);
+      right[j] = load_right<M>(b + j * M::kLanes);
+    }
 #pragma GCC unroll 8
-    for (int i = 0; i < kTile; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       const typename M::UnitVec left = M::splat_unit(a[i * row]);
 #pragma GCC unroll 8
       for (int j = 0; j < NV; ++j) sum[i][j] = M::multiply_add(sum[i][j], left, right[j]);
@@ -31,7 +53,7 @@ inline __attribute__((always_inline)) void multiply_tile(int64_t count, const ty
     a += step, b += ldb;
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < kTile; ++i)
+  for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
     for (int j = 0; j < NV; ++j) M::store(c + i * ldc + j * M::kLanes, sum[i][j]);
 }
@@ -68,14 +90,14 @@ struct Trim {
   int64_t begin, end, first, vectors;
 };
 
-/// C [rows, vectors] (+)= A B, each row tile trimmed by trim(first row); `ahead` takes a step per tile.
-template <class M, class TrimOf>
-void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t row, int64_t step,
-              const typename M::Unit* b, int64_t ldb, typename M::Acc* c, int64_t ldc, bool accumulate, Ahead& ahead,
-              TrimOf trim) {
+/// C [rows, vectors] (+)= A B, each tile of kRows rows trimmed by trim(first row); `ahead` takes a step per tile.
+template <class M, int kRows = kTile, class Right, class TrimOf, class Fetch = Alone>
+void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t row, int64_t step, const Right* b,
+              int64_t ldb, typename M::Acc* c, int64_t ldc, bool accumulate, Ahead& ahead, TrimOf trim,
+              Fetch fetch = {}) {
   const int64_t panels = (vectors + M::kPanel - 1) / M::kPanel, width = (vectors + panels - 1) / panels;
   for (int64_t j = 0; j < vectors; j += width) {
-    for (int64_t i = 0; i < rows; i += kTile) {
+    for (int64_t i = 0; i < rows; i += kRows) {
       const Trim t = trim(i);
       const int64_t n = smaller(smaller(width, vectors - j), t.vectors - j), count = larger(0, t.end - t.begin);
       if (t.first >= j + width || (accumulate && count == 0)) continue;
@@ -83,12 +105,12 @@ void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t 
       const auto* at = a + i * row + t.begin * step;
       const auto* bt = b + t.begin * ldb + j * M::kLanes;
       auto* ct = c + i * ldc + j * M::kLanes;
-      if (n == 1) multiply_tile<M, 1>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
-      if (n == 2) multiply_tile<M, 2>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
+      if (n == 1) multiply_tile<M, kRows, 1>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
+      if (n == 2) multiply_tile<M, kRows, 2>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
       if constexpr (M::kPanel >= 3)
-        if (n == 3) multiply_tile<M, 3>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
+        if (n == 3) multiply_tile<M, kRows, 3>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
       if constexpr (M::kPanel >= 4)
-        if (n == 4) multiply_tile<M, 4>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
+        if (n == 4) multiply_tile<M, kRows, 4>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
     }
   }
 }

@@ -9,16 +9,18 @@ namespace trireme::ops {
 namespace {
 
 /// Visible scores [rows, kKeys] = left [rows, dim] right.
-template <class M, class Width>
-void score_block(typename M::Acc* scores, const typename M::Unit* left, const typename M::Unit* right, int64_t rows,
-                 int64_t dim, const Visible& visible, Width width, Ahead& ahead) {
+template <class M, int kRows = kTile, class Right, class Width, class Fetch = Alone>
+void score_block(typename M::Acc* scores, const typename M::Unit* left, const Right* right, int64_t rows, int64_t dim,
+                 const Visible& visible, Width width, Ahead& ahead, Fetch fetch = {}) {
   constexpr int64_t kKeys = kKeyBlock<M>, kStep = larger(kTile, M::kLanes);
-  multiply<M>(rows, width / M::kLanes, left, dim / M::kPair, 1, right, kKeys, scores, kKeys, false, ahead,
-              [&](int64_t r) {
-                const int64_t columns = smaller(width, round_up(visible.end(r + kTile - 1), kTile));
-                return Trim{0, dim / M::kPair, visible.begin(r) / kStep * (kStep / M::kLanes),
-                            (columns + M::kLanes - 1) / M::kLanes};
-              });
+  multiply<M, kRows>(
+      rows, width / M::kLanes, left, dim / M::kPair, 1, right, kKeys, scores, kKeys, false, ahead,
+      [&](int64_t r) {
+        const int64_t columns = smaller(width, round_up(visible.end(r + kTile - 1), kTile));
+        return Trim{0, dim / M::kPair, visible.begin(r) / kStep * (kStep / M::kLanes),
+                    (columns + M::kLanes - 1) / M::kLanes};
+      },
+      fetch);
 }
 
 /// The factor of a score in the exponent of 2: scale log2(e). Capped scores are tanh(score * scale / softcap); for them
@@ -50,15 +52,18 @@ void hide_columns(typename M::Acc* scores, int64_t rows, int64_t first, int64_t 
 }
 
 /// C [rows, dim] (+)= P [rows, keys of the block] B, P row-major.
-template <class M, class Width>
-void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const typename M::Unit* b, int64_t rows, int64_t dim,
-                   const Visible& visible, Width width, bool accumulate, Ahead& ahead) {
+template <class M, int kRows = kTile, class Right, class Width, class Fetch = Alone>
+void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const Right* b, int64_t rows, int64_t dim,
+                   const Visible& visible, Width width, bool accumulate, Ahead& ahead, Fetch fetch = {}) {
   constexpr int64_t kKeys = kKeyBlock<M>;
   const int64_t vectors = dim / M::kLanes;
-  multiply<M>(rows, vectors, p, kKeys / M::kPair, 1, b, dim, c, dim, accumulate, ahead, [&](int64_t r) {
-    const int64_t end = (smaller(width, visible.end(r + kTile - 1)) + M::kPair - 1) / M::kPair;
-    return Trim{smaller(end, visible.begin(r) / M::kPair), end, 0, vectors};
-  });
+  multiply<M, kRows>(
+      rows, vectors, p, kKeys / M::kPair, 1, b, dim, c, dim, accumulate, ahead,
+      [&](int64_t r) {
+        const int64_t end = (smaller(width, visible.end(r + kTile - 1)) + M::kPair - 1) / M::kPair;
+        return Trim{smaller(end, visible.begin(r) / M::kPair), end, 0, vectors};
+      },
+      fetch);
 }
 
 /// C [keys of the block, dim] (+)= P^T B [rows, dim], P in pairs down the column.
