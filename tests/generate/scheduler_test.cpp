@@ -23,8 +23,8 @@ class Machine {
 
   /// Begins a run, and finishes the oldest one where there is none to begin or all rounds are under way.
   bool run() {
-    std::vector<Part> parts = scheduler_.next([&](int32_t from, int32_t to, int64_t tokens) {
-      for (int64_t i = 0; i < tokens; ++i)
+    std::vector<Part> parts = scheduler_.next([&](int32_t from, int32_t to) {
+      for (int64_t i = 0; i < limits_.page_tokens; ++i)
         if (cache_.contains({from, i})) cache_[{to, i}] = cache_[{from, i}];
     });
     const bool begins = !parts.empty();
