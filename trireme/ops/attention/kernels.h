@@ -100,8 +100,9 @@ struct PagedTask {
   int64_t kv_head, first_token, tokens;
 };
 
-/// Computes a task. Tasks write disjoint memory. `scratch` has paged_scratch_bytes, aligned to 64.
-using PagedPass = void (*)(const PagedCall& call, const PagedTask& task, void* scratch);
+/// Computes a task. Tasks write disjoint memory. `next`: the thread's next task, or null: its first keys and values are
+/// fetched beside the last ones. `scratch` has paged_scratch_bytes, aligned to 64.
+using PagedPass = void (*)(const PagedCall& call, const PagedTask& task, const PagedTask* next, void* scratch);
 
 /// Most rows of a task (tokens x query heads of a kv head), if one token does not have more.
 constexpr int64_t kPagedRows = 256;

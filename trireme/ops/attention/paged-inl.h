@@ -22,6 +22,7 @@ struct Paged {
 
   const PagedCall& call;
   const PagedTask& task;
+  const PagedTask* const next;
   char* cursor;
   const PagedSequence& sequence = *task.sequence;
   const int64_t group = call.num_heads / call.num_kv_heads, rows = task.tokens * group, padded = round_up(rows, kTile),
@@ -51,10 +52,11 @@ struct Paged {
   int64_t head(int64_t row) const { return task.kv_head * group + row % group; }
   int64_t position(int64_t row) const { return sequence.length - sequence.tokens + token(row); }
   /// The block of keys or values from `key` on.
-  const Storage* cached(const void* pages, int64_t key) const {
-    const int64_t page = sequence.pages[key / kAttentionPage] * call.num_kv_heads + task.kv_head;
+  const Storage* cached(const void* pages, const PagedTask& of, int64_t key) const {
+    const int64_t page = of.sequence->pages[key / kAttentionPage] * call.num_kv_heads + of.kv_head;
     return static_cast<const Storage*>(pages) + page * kAttentionPage * d + Order::block(key % kAttentionPage, d);
   }
+  const Storage* cached(const void* pages, int64_t key) const { return cached(pages, task, key); }
 
   void pack_queries() const {
     for (int64_t r = 0; r < padded; ++r) {
@@ -63,6 +65,12 @@ struct Paged {
       if (is_row) from += (sequence.first_row + token(r)) * call.q_stride + head(r) * d;
       pack_rows<M>(q_rows + r * dim / M::kPair, from, 0, is_row ? 1 : 0, 1, d, dim);
     }
+  }
+
+  /// The first key that any row of a task sees.
+  int64_t first_key_of(const PagedTask& of) const {
+    const int64_t at = of.sequence->length - of.sequence->tokens + of.first_token;
+    return call.window > 0 ? larger(0, at - call.window + 1) : 0;
   }
 
   /// Rows beyond the last see what the last row sees.
@@ -74,8 +82,8 @@ struct Paged {
     }
   }
 
-  /// A block of keys and values, and where the next one begins, which is fetched beside it: a cache is read once, and
-  /// its blocks are too short for the processor's own prefetching.
+  /// A block of keys and values, and how far from it the thread's next one is, which is fetched beside it: a cache is
+  /// read once, and its blocks are too short for the processor's own prefetching.
   template <class Right>
   struct Block {
     const Right *k, *v;
@@ -85,14 +93,16 @@ struct Paged {
   template <class Right>
   Block<Right> in_pages(int64_t k0, int64_t end) const {
     const Storage *k = cached(call.k, k0), *v = cached(call.v, k0);
-    const int64_t later = k0 + kKeys < end ? k0 + kKeys : k0;
+    const bool is_last = k0 + kKeys >= end;
+    const PagedTask& of = is_last && next != nullptr ? *next : task;
+    const int64_t later = !is_last ? k0 + kKeys : next == nullptr ? k0 : first_key_of(*next) / kKeys * kKeys;
     const auto bytes = [](const Storage* from, const Storage* to) {
       return reinterpret_cast<const char*>(to) - reinterpret_cast<const char*>(from);
     };
     return {reinterpret_cast<const Right*>(k),
             reinterpret_cast<const Right*>(v),
-            {bytes(k, cached(call.k, later))},
-            {bytes(v, cached(call.v, later))}};
+            {bytes(k, cached(call.k, of, later))},
+            {bytes(v, cached(call.v, of, later))}};
   }
 
   Block<Unit> unpacked(int64_t k0, int64_t end) const {
@@ -157,8 +167,8 @@ struct Paged {
 };
 
 template <class M, class Storage>
-void paged_task(const PagedCall& call, const PagedTask& task, void* scratch) {
-  Paged<M, Storage>{call, task, static_cast<char*>(scratch)}.run();
+void paged_task(const PagedCall& call, const PagedTask& task, const PagedTask* next, void* scratch) {
+  Paged<M, Storage>{call, task, next, static_cast<char*>(scratch)}.run();
 }
 
 }  // namespace

@@ -143,12 +143,15 @@ void attention_paged(const at::Tensor& out, const at::Tensor& q, const at::Tenso
   const std::vector<PagedTask> tasks = tasks_of(sequences, shape.num_kv_heads, group);
   const int64_t bytes = paged_scratch_bytes(std::max(group, kPagedRows), shape.head_dim),
                 threads = std::min<int64_t>(at::get_num_threads(), std::ssize(tasks));
-  std::atomic<size_t> next = 0;  // sequences differ in length
+  std::atomic<size_t> taken = 0;  // sequences differ in length
+  const size_t at_once = std::clamp<size_t>(tasks.size() / static_cast<size_t>(8 * threads), 1, 16);
   parallel_rows(threads, 1, [&](int64_t first, int64_t last) {
     struct Scratch;
     char* scratch = thread_scratch<Scratch, char>(bytes);
     for (int64_t thread = first; thread < last; ++thread)
-      for (size_t i = next++; i < tasks.size(); i = next++) run(call, tasks[i], scratch);
+      for (size_t i; (i = taken.fetch_add(at_once)) < tasks.size();)
+        for (const size_t end = std::min(i + at_once, tasks.size()); i < end; ++i)
+          run(call, tasks[i], i + 1 < end ? &tasks[i + 1] : nullptr, scratch);
   });
 }
 

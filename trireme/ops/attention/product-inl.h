@@ -21,10 +21,10 @@ inline typename M::UnitVec load_right(const Right* b) {
 struct Alone {
   void operator()(const void*) const {}
 };
-/// The same place of what is read next, some bytes from here.
+/// The same place of what is read next, some bytes from here, into the level-2 cache.
 struct Beside {
   int64_t bytes;
-  void operator()(const void* at) const { __builtin_prefetch(static_cast<const char*>(at) + bytes); }
+  void operator()(const void* at) const { __builtin_prefetch(static_cast<const char*>(at) + bytes, 0, 2); }
 };
 
 /// C [kRows, NV vectors] (+)= sum over p of A(i, p) B(p, :), where A(i, p) = a[i * row + p * step] is broadcast.

@@ -44,6 +44,7 @@ struct Tile {
   void (*narrow)(const float* sums, const Tile& tile, int rows, int64_t columns);
   const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
   int64_t ahead_step = 64;  ///< bytes from the line beside some units to that beside the next, if they fetch one
+  float* wide = nullptr;  ///< where a first strip leaves the panel's units (M::kKeepsWide)
   // A panel in blocks (panels-inl.h).
   const float* code = nullptr;
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
@@ -94,8 +95,10 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
   };
   const auto load = [&](Row& b, int64_t u) __attribute__((always_inline)) {
     if constexpr (!kCodes)
-      for (int v = 0; v < Vectors; ++v)
+      for (int v = 0; v < Vectors; ++v) {
         b[v] = M::load_units(in_panel(panel + u * M::kPanel + v * kLanes % M::kPanel, v));
+        if constexpr (requires { M::kKeepsWide; }) M::store_units(tile.wide + u * M::kPanel + v * kLanes, b[v]);
+      }
   };
   const auto fetch = [&](int64_t at) __attribute__((always_inline)) {
     if constexpr (kAhead == 1)

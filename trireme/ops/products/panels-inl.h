@@ -26,6 +26,12 @@ struct NarrowPanels : M {
   static constexpr int64_t kAheadUnits = M::kWidensInTiles ? M::kAheadUnits : 1;
   static typename M::UnitVec load_units(const uint16_t* from) { return M::widen_units(from); }
 };
+/// The same for the first of several strips of rows, which leaves the widened units in Tile::wide for the others.
+template <class M>
+struct FirstNarrowPanels : NarrowPanels<M> {
+  using Wide = FirstNarrowPanels;
+  static constexpr bool kKeepsWide = true;
+};
 template <class M>
 constexpr bool kHasNarrowPanels = M::kElementBytes == 2 && M::kPair == 1;
 
@@ -322,10 +328,12 @@ struct PanelGemm {
       if (M::kWidensInTiles || few_rows())
         return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
       if constexpr (!M::kWidensInTiles) {
-        if (!widened)
+        const bool first = !widened && a.packed;
+        if (!widened && !first)
           for (int64_t i = 0; i < depth * M::kPanel; i += kLanes) M::store_units(wide + i, M::widen_units(from + i));
-        multiply_strips<M>(panel, wide, u0, depth, g0, g1, a, tiles, ahead);
+        multiply_strips<M>(panel, wide, u0, depth, g0, g1, a, tiles, ahead, first ? from : nullptr);
       }
+
     } else {
       multiply_strips<M>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
     }
@@ -390,9 +398,20 @@ struct PanelGemm {
               __attribute__((always_inline)) { M::store_units(to + unit * M::kPanel + v * kLanes, units); });
   }
 
+  /// The first strip of packed rows, which widens the panel for the others.
+  static void multiply_first(int lines, int64_t rows, int64_t depth, const typename M::Unit* a, const Element* narrow,
+                             const typename M::Unit* wide, Tile tile, int64_t columns) {
+    if (lines == 0) tile.ahead = reinterpret_cast<const char*>(narrow), tile.ahead_step = 0;
+    tile.wide = const_cast<typename M::Unit*>(wide);
+    multiply_strip<FirstNarrowPanels<M>, true, 1>(rows, depth, reinterpret_cast<const char*>(a), 0, narrow, tile,
+                                                  columns);
+  }
+
+  /// `narrow`: the panel's own elements, if its first strip must widen them to `from`.
   template <class Panels, class Tiles>
   void multiply_strips(int64_t panel, const typename Panels::Unit* from, int64_t u0, int64_t depth, int64_t g0,
-                       int64_t g1, const RowsOfA& rows_of_a, const Tiles& tiles, Ahead& ahead) const {
+                       int64_t g1, const RowsOfA& rows_of_a, const Tiles& tiles, Ahead& ahead,
+                       const Element* narrow = nullptr) const {
     const int64_t width = smaller(M::kPanel, call.n - panel * M::kPanel);
     const int64_t strips = gemm.strips_of(g1 - g0);
     for (int64_t strip = 0; strip < strips; ++strip) {
@@ -409,6 +428,11 @@ struct PanelGemm {
       if constexpr (M::kPacksA && M::kPacksStrips && std::is_same_v<Panels, M>)
         if (rows_of_a.packed) {
           const auto* a = rows_of_a.at + strip * gemm.strip_units(depth);
+          if constexpr (kHasNarrowPanels<M>)
+            if (strip == 0 && narrow != nullptr) {
+              multiply_first(lines, rows_now, depth, a, narrow, from, tile, width);
+              continue;
+            }
           multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
           continue;
         }
