@@ -66,9 +66,9 @@ struct PageOrder {
     if constexpr (M::kPair == 2) {
       __builtin_memcpy(to, from, static_cast<uint64_t>(count) * sizeof(*to));
     } else {
-      int64_t u = 0;
-      for (; u + M::kLanes <= count; u += M::kLanes) M::store(to + u, M::widen_load(from + u));
-      for (; u < count; ++u) to[u] = widen(from[u]);
+      const int64_t vectors = count / M::kLanes;
+      for (int64_t i = 0; i < vectors; ++i) M::store(to + i * M::kLanes, M::widen_load(from + i * M::kLanes));
+      for (int64_t u = vectors * M::kLanes; u < count; ++u) to[u] = widen(from[u]);
     }
   }
 };

@@ -333,7 +333,6 @@ struct PanelGemm {
           for (int64_t i = 0; i < depth * M::kPanel; i += kLanes) M::store_units(wide + i, M::widen_units(from + i));
         multiply_strips<M>(panel, wide, u0, depth, g0, g1, a, tiles, ahead, first ? from : nullptr);
       }
-
     } else {
       multiply_strips<M>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
     }
