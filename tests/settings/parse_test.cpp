@@ -225,6 +225,8 @@ TEST(Parse, TheEnvironmentComesBeforeTheArguments) {
   EXPECT_EQ(parsed.settings.seed, 7);
   EXPECT_EQ(parsed.settings.train.max_steps, 9);
   EXPECT_EQ(parsed.provenance.at("seed").text, "TRIREME_SEED=7");
+  EXPECT_TRUE(parsed.given("seed") && parsed.given("train.max_steps"));
+  EXPECT_TRUE(!parsed.typed("seed") && parsed.typed("train.max_steps"));
   const auto wrong = [](const char* name) { return std::string_view(name) == "TRIREME_SEED" ? "x" : nullptr; };
   EXPECT_THAT(refusal({}, {.environment = wrong}), HasSubstr("environment: TRIREME_SEED=x"));
 }
@@ -242,6 +244,7 @@ TEST(Parse, ACommandBringsDefaultsSectionAndPositional) {
   EXPECT_EQ(parsed.settings.devices, 1);
   EXPECT_EQ(parsed.provenance.at("devices").place, "default of generate");
   EXPECT_FALSE(parsed.given("devices"));
+  EXPECT_FALSE(parsed.typed("devices"));
   EXPECT_TRUE(parsed.given("generate.prompt"));
 }
 

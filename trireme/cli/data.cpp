@@ -57,11 +57,11 @@ std::string data_overview() {
 
 constexpr std::string_view kOwn = "prepare.";  // settings that only trireme data reads
 
-/// Refuses what was typed and has no effect. Files and the environment may hold more than the command reads.
+/// Refuses what was typed and has no effect.
 void refuse_unused(const DataCommand& command, const ParsedSettings& parsed) {
   for (const auto& [key, source] : parsed.provenance) {
     const bool is_own = key.starts_with(kOwn);
-    if (source.kind != config::Source::Kind::command_line || (command.takes_a_run && !is_own) ||
+    if (!parsed.typed(key) || (command.takes_a_run && !is_own) ||
         std::ranges::find(command.settings, key) != command.settings.end())
       continue;
     throw UsageError(fmt::format("error: trireme data {} does not use {} ({})\n  leave it out; it uses {}",

@@ -132,14 +132,11 @@ void refuse_two_adapters(const ParsedSettings& parsed) {
                                    *parsed.settings.lora.initial_adapter, key));
 }
 
-// A file may hold the settings of several commands; typed settings are meant for this one.
-bool is_typed(const config::Source& source) { return source.kind == config::Source::Kind::command_line; }
-
 // Without a rank there are no adapters, and all weights would be trained.
 void refuse_rules_of_no_adapters(const ParsedSettings& parsed) {
   if (parsed.settings.lora.r || parsed.settings.lora.initial_adapter || parsed.given("lora.r")) return;
   for (const auto& [key, source] : parsed.provenance)
-    if (key.starts_with("lora.") && key != "lora.initial_adapter" && is_typed(source))  // that one is typed as none
+    if (key.starts_with("lora.") && key != "lora.initial_adapter" && parsed.typed(key))  // that one is typed as none
       throw UsageError(
           fmt::format("{} is set, but this run has no adapters; give lora.r, as in --lora.r 8, or leave it out", key));
 }
@@ -151,7 +148,7 @@ void refuse_words_of_another_task(const ParsedSettings& parsed) {
   const Learning task = parsed.settings.task;
   for (const auto& [key, source] : parsed.provenance)
     for (const auto& [prefix, reads_it, command] : kOwners)
-      if (is_typed(source) && key.starts_with(prefix) && task != reads_it)
+      if (parsed.typed(key) && key.starts_with(prefix) && task != reads_it)
         throw UsageError(
             fmt::format("{} is read with task {} alone (trireme {}), and this run has task {}; leave it out", key,
                         config::name_of(reads_it), command, config::name_of(task)));

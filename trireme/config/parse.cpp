@@ -222,8 +222,7 @@ class Parser {
     const ForeignSettings found = overlay_.others->read(file, table_, parsed_, overlay_.command, problems_);
     for (const Given& given : found.settings) {
       const auto before = given_at_.find(given.key);
-      const bool is_typed = parsed_.provenance[given.key].kind == Source::Kind::command_line;
-      if (is_typed || (before != given_at_.end() && before->second > position)) continue;
+      if (parsed_.typed(given.key) || (before != given_at_.end() && before->second > position)) continue;
       take(given, position);
     }
     for (const Given& given : found.defaults)
@@ -248,7 +247,7 @@ class Parser {
     }
   }
 
-  // A file or the environment may hold the settings of several commands; typed settings are meant for this one.
+  // The command whose alone the typed setting `given` is, if it is another one (Parsed::typed).
   std::string_view foreign_owner(const Given& given) const {
     const std::string_view self = std::string_view(overlay_.command).substr(0, overlay_.command.find(' '));
     if (given.source.kind != Source::Kind::command_line || self.empty() || self == "explain") return {};
@@ -304,6 +303,11 @@ bool Parsed::given(const std::string& key) const {
   const auto found = provenance.find(key);
   return found != provenance.end() && found->second.kind != Source::Kind::built_in &&
          found->second.kind != Source::Kind::command && found->second.kind != Source::Kind::checkpoint;
+}
+
+bool Parsed::typed(const std::string& key) const {
+  const auto found = provenance.find(key);
+  return found != provenance.end() && found->second.kind == Source::Kind::command_line;
 }
 
 Parsed parse(std::span<const std::string> arguments, const Overlay& overlay, const Table& table) {

@@ -43,6 +43,10 @@ struct Parsed {
 
   /// True if the user set `key` in any way. A value from a resumed run's checkpoint does not count.
   bool given(const std::string& key) const;
+
+  /// True if `key` stood on the command line. A file or the environment may hold the settings of several commands;
+  /// typed settings are meant for this one.
+  bool typed(const std::string& key) const;
 };
 
 /// `arguments` is everything after the subcommand: --key value, --key=value, key=value, --config FILE,

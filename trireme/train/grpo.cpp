@@ -363,16 +363,11 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
   for (const char* key :
        {"data", "data.train_data_path", "data.json_path", "data.packing", "data.mixture", "data.format"})
     if (parsed.given(key)) refuse(key, "the model writes what it learns from; prompts are in grpo.prompts");
-  // A file may hold the settings of several commands.
-  const auto is_typed = [&](const char* key) {
-    const auto source = parsed.provenance.find(key);
-    return source != parsed.provenance.end() && source->second.kind == config::Source::Kind::command_line;
-  };
-  if (is_typed("data.chat_template")) refuse("data.chat_template", "that of prompts is grpo.chat_template");
+  if (parsed.typed("data.chat_template")) refuse("data.chat_template", "that of prompts is grpo.chat_template");
   for (const char* key : {"data.learn", "data.long_conversations", "data.text_field", "data.append_eos",
                           "data.reset_attention_mask", "data.reset_position_ids"})
-    if (is_typed(key)) refuse(key, "answers are learned as they are written");
-  if (is_typed("data.val_data_path")) refuse("data.val_data_path", "held-out prompts are in grpo.val_prompts");
+    if (parsed.typed(key)) refuse(key, "answers are learned as they are written");
+  if (parsed.typed("data.val_data_path")) refuse("data.val_data_path", "held-out prompts are in grpo.val_prompts");
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "each evaluation answers grpo.val_prompts");
   if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
   if (s.objective != model::ObjectiveSettings{})

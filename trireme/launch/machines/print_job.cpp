@@ -60,7 +60,7 @@ std::vector<std::string> command_of_the_job(std::span<const std::string> argumen
 int print_job(const std::string& subcommand, bool can_resume, const ParsedSettings& parsed,
               std::span<const std::string> arguments) {
   const std::string_view kind = config::name_of(*parsed.settings.launch.print);
-  if (parsed.provenance.at("launch.print").kind != config::Source::Kind::command_line)
+  if (!parsed.typed("launch.print"))
     throw UsageError(
         fmt::format("error: launch.print {} stands in {}, so the job itself would print and not run; say --print {} on "
                     "the command line",
