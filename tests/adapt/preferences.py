@@ -180,6 +180,20 @@ def keeps_to_its_command(r):
         ring.check(result.code == 2 and all(part in result.err for part in said) and not (folder / "refused").exists(), f"refused: {result.err.strip()[:150]}", str(result))
 
 
+def all_commands_refuse_alike(r):
+    """What a run would not read is refused by the commands that show, plan or time one, in the words of those that train."""
+    adapter = r.folder / "adapters" / f"step-{STEPS:08}"
+    for words, said in (
+            (["--lora.target_modules", "[q_proj]"], "lora.target_modules is set, but this run has no adapters; give lora.r"),
+            (["--grpo.beta", "0.1"], "grpo.beta is read with task rewards alone (trireme grpo), and this run has task language; set task rewards, or leave grpo.beta out"),
+            (["--reward.pattern", "x"], "reward.pattern is read with task rewards alone (trireme grpo), and this run has task language"),
+            (["--dpo.beta", "0.1"], "dpo.beta is read with task preferences alone (trireme finetune_dpo), and this run has task language"),
+            (["--lora.initial_adapter", adapter, "--lora.r", "4"], f"lora.r is set, but the adapter in {adapter} has a configuration of its own")):
+        for command in ("pretrain", "plan", "explain memory", "explain schedule", "explain mesh", "explain config", "bench train", "bench scaling"):
+            result = r.run([r.program, *command.split(), r.folder / "base", "--train.max_steps", "1", *words])
+            ring.check(result.code == 2 and said in result.err, f"{command} {words[0]} is refused", str(result))
+
+
 def needs_its_reference(r):
     """Without the model before training there is nothing to compare with."""
     (r.folder / "base").rename(r.folder / "moved")
@@ -201,6 +215,7 @@ def main():
         refuses(r)
         adapters_have_their_rate(r)
         keeps_to_its_command(r)
+        all_commands_refuse_alike(r)
         needs_its_reference(r)
 
 

@@ -62,6 +62,10 @@ def explain(r, words):
     return r.run([r.program, "explain", "config", *["--launch.hostfile" if word == "--hostfile" else word for word in words]])
 
 
+def task_of(subcommand):  # explain's own is that of pretrain
+    return ["--task", "rewards"] if subcommand == "grpo" else []
+
+
 def make_litgpts_file(r, folder):
     result = r.run(r.command("seed", train__max_steps=1))
     ring.require(result.code == 0, "a model to convert", str(result))
@@ -112,6 +116,6 @@ with ring.Ring(sys.argv[1]) as r:
             ring.check(True, f"its checkpoint is looked for: {line}")
             continue
         else:
-            result = explain(r, words[1:])
+            result = explain(r, [*words[1:], *task_of(words[0])])
         ring.check(result.code == 0, f"taken: {line}", str(result))
     ring.check(seen >= 24, f"{seen} commands")

@@ -54,7 +54,8 @@ def draw_keys(draw, command):
         maybe(draw, keys, "train.max_norm", [0.5, 1.0])
         maybe(draw, keys, "train.max_steps", [100, 5000])
     if command == "finetune_lora":
-        for key, values in [("lora_r", [4, 16]), ("lora_alpha", [16, 32]), ("lora_dropout", [0.0, 0.1]), ("lora_mlp", [True]), ("lora_key", [True, False])]:
+        keys["lora_r"] = draw.choice([4, 16])  # explain's default trains no adapters
+        for key, values in [("lora_alpha", [16, 32]), ("lora_dropout", [0.0, 0.1]), ("lora_mlp", [True]), ("lora_key", [True, False])]:
             maybe(draw, keys, key, values)
     init = {}
     for key, values in [("lr", [1e-3, 4e-4]), ("weight_decay", [0.0, 0.1]), ("betas", [[0.9, 0.95]])]:

@@ -11,6 +11,7 @@
 #include "trireme/bench/compare.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/start.h"
+#include "trireme/cli/training.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/foresight.h"
 #include "trireme/train/setup.h"
@@ -31,6 +32,7 @@ std::string command_line(const std::string& topic, Arguments arguments) {
 
 // One micro-batch a rank, unless the settings say otherwise.
 void one_micro_batch(ParsedSettings& parsed) {
+  refuse_unread(parsed);
   if (!parsed.given("train.global_batch_size"))
     parsed.settings.train.global_batch_size = parsed.settings.train.micro_batch_size * world_size(parsed.settings);
 }
@@ -48,6 +50,7 @@ void check_model(const Settings& settings) {
 int run_here(const std::string& topic, const std::string& model, Arguments arguments,
              int (*run)(const Settings&, const std::string&)) {
   const ParsedSettings parsed = read_settings(arguments, overlay(topic, model));
+  refuse_unread(parsed);
   refuse_gpus(parsed.settings, "bench " + topic);
   check_model(parsed.settings);
   bench::BenchSettings options = parsed.settings.bench;
@@ -102,6 +105,7 @@ int run_checkpoint(Arguments arguments) {
 
 int run_scaling(Arguments arguments) {
   ParsedSettings parsed = read_settings(arguments, overlay("scaling", ""));
+  refuse_unread(parsed);
   if (parsed.given("train.global_batch_size"))
     throw UsageError(
         "error: bench scaling gives every rank one micro-batch, however many ranks there are: leave "

@@ -6,6 +6,7 @@
 #include "trireme/base/text.h"
 #include "trireme/cli/data_commands.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/cli/training.h"
 #include "trireme/text/byte_tokenizer.h"
 #include "trireme/text/load_tokenizer.h"
 
@@ -103,6 +104,7 @@ int run_data(Arguments arguments) {
       return 0;
     }
     refuse_unused(c, parsed);
+    if (c.takes_a_run) refuse_unread(parsed);
     return c.run(parsed);
   }
   throw UsageError(fmt::format("error: there is no trireme data {}{}; there is {}", arguments[0],

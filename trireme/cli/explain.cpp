@@ -98,6 +98,7 @@ int explain_config(const ParsedSettings& parsed) {
     fmt::print("\nas Trireme's YAML (trireme convert_config writes it):\n{}", given_yaml(parsed));
   std::fflush(stdout);
   if (!parsed.settings.model.name.empty()) model::config_of(parsed.settings.model);
+  refuse_unread(parsed);
   validate(parsed.settings, world_size(parsed.settings));
   return 0;
 }
@@ -209,7 +210,7 @@ int run_explain(Arguments arguments) {
   train::take_over_run(parsed);
   if (name == "memory" || name == "schedule") complete_task(parsed);
   if (name == "config") return explain_config(parsed);
-  if (name == "mesh") fmt::print("{}", mesh_text(parsed.settings));
+  if (name == "mesh") refuse_unread(parsed), fmt::print("{}", mesh_text(parsed.settings));
   if (name == "schedule") explain_schedule(parsed, view);
   if (name == "memory") fmt::print("{}", memory_text(parsed.settings, static_cast<int>(view.rank)));
   if (name == "generate") explain_generate(parsed, static_cast<int>(view.rank));

@@ -144,14 +144,17 @@ void refuse_rules_of_no_adapters(const ParsedSettings& parsed) {
 void refuse_words_of_another_task(const ParsedSettings& parsed) {
   using train::Learning;
   constexpr std::tuple<std::string_view, Learning, std::string_view> kOwners[] = {
-      {"dpo.", Learning::preferences, "finetune_dpo"}, {"grpo.", Learning::rewards, "grpo"}};
+      {"dpo.", Learning::preferences, "finetune_dpo"},
+      {"grpo.", Learning::rewards, "grpo"},
+      {"reward.", Learning::rewards, "grpo"}};
   const Learning task = parsed.settings.task;
   for (const auto& [key, source] : parsed.provenance)
     for (const auto& [prefix, reads_it, command] : kOwners)
       if (parsed.typed(key) && key.starts_with(prefix) && task != reads_it)
         throw UsageError(
-            fmt::format("{} is read with task {} alone (trireme {}), and this run has task {}; leave it out", key,
-                        config::name_of(reads_it), command, config::name_of(task)));
+            fmt::format("{0} is read with task {1} alone (trireme {2}), and this run has task {3}; set task {1}, or "
+                        "leave {0} out",
+                        key, config::name_of(reads_it), command, config::name_of(task)));
 }
 
 bool is_resumed(const ParsedSettings& parsed) {
@@ -242,9 +245,6 @@ int run_training(const Training& training, Arguments arguments) {
                     [&](ParsedSettings& parsed) {
                       refuse_run_of_another_command(training, parsed);
                       replace_default_length(parsed);
-                      refuse_two_adapters(parsed);
-                      refuse_rules_of_no_adapters(parsed);
-                      refuse_words_of_another_task(parsed);
                       complete_task(parsed);
                     },
                 .plan = train::plan_host,
@@ -271,7 +271,14 @@ int run_training(const Training& training, Arguments arguments) {
 
 }  // namespace
 
+void refuse_unread(const ParsedSettings& parsed) {
+  refuse_two_adapters(parsed);
+  refuse_rules_of_no_adapters(parsed);
+  refuse_words_of_another_task(parsed);
+}
+
 void complete_task(ParsedSettings& parsed) {
+  refuse_unread(parsed);
   train::complete_classification(parsed);
   train::complete_preferences(parsed);
   train::complete_grpo(parsed);

@@ -11,6 +11,12 @@ namespace trireme::cli {
 /// Whether `trireme SUBCOMMAND` trains a model, and so can be stopped and resumed.
 bool trains(std::string_view subcommand);
 
+/// Refuses settings that a run with these settings would not read: of adapters without adapters, of an adapter that has
+/// a configuration of its own, of another task. For commands that show or time a run; complete_task() does it, too.
+/// Call it after take_over_run().
+/// Errors    UsageError
+void refuse_unread(const ParsedSettings& parsed);
+
 /// Sets what follows from the task of a run, and what its task says against other settings.
 /// Errors    UsageError
 void complete_task(ParsedSettings& parsed);
