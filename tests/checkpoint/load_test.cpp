@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <random>
 #include <thread>
 
@@ -261,6 +264,44 @@ TEST(Load, ADamagedRankStopsAllRanksInAgree) {
     errors.push_back(error);
   });
   EXPECT_THAT(errors, testing::Each("rank 1: block 3 is bad"));
+}
+
+// What a rank throws and its peers have of it.
+template <typename Thrown>
+void expect_on_all_ranks(const std::function<void()>& fail, const std::function<bool(const Thrown&, int rank)>& holds) {
+  std::atomic<int> seen = 0;
+  run_ranks(3, [&](comm::Communicator& world) {
+    try {
+      agree(world, [&] {
+        if (world.rank() == 1) fail();
+      });
+    } catch (const Thrown& error) {
+      EXPECT_THAT(error.what(), testing::StartsWith("rank 1: "));
+      if (holds(error, world.rank())) ++seen;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "another kind: " << error.what();
+    }
+  });
+  EXPECT_EQ(seen, 3);
+}
+
+TEST(Load, AnErrorKeepsItsKindOnAllRanks) {
+  const auto refused = [](const UsageError& error, int) {
+    return dynamic_cast<const base::FileError*>(&error) == nullptr;
+  };
+  expect_on_all_ranks<UsageError>([] { throw UsageError("no such template"); }, refused);
+  const auto of_file = [](const base::FileError& error, int) { return error.path == "a" && error.code == EIO; };
+  expect_on_all_ranks<base::FileError>([] { base::throw_file_error("read", "a", EIO); }, of_file);
+  const auto of_folder = [](const base::FileError& error, int) { return error.code == ENOENT; };
+  expect_on_all_ranks<base::FileError>([] { fs::directory_iterator("/no/such/folder"); }, of_folder);
+  const auto of_disk = [](const base::StorageError& error, int) { return error.path == "p" && error.code == ENOSPC; };
+  expect_on_all_ranks<base::StorageError>([] { throw base::StorageError("full", "p", ENOSPC); }, of_disk);
+}
+
+TEST(Load, WhatIsNoRefusalIsNoneOnOtherRanksEither) {
+  const auto holds = [](const RankError& error, int rank) { return error.is_own == (rank == 1); };
+  expect_on_all_ranks<RankError>([] { throw std::bad_alloc(); }, holds);
+  expect_on_all_ranks<RankError>([] { check_invariant(false, "two is two"); }, holds);
 }
 
 }  // namespace

@@ -41,6 +41,13 @@ void throw_file_error(std::string_view action, const std::filesystem::path& path
   throw FileError(fmt::format("cannot {} {}: {}", action, path.string(), reason), path, code);
 }
 
+void throw_file_error(const std::filesystem::filesystem_error& error) {
+  std::error_code ignored;
+  const bool is_second = !error.path2().empty() && std::filesystem::exists(error.path1(), ignored);
+  const std::filesystem::path& wrong = is_second ? error.path2() : error.path1();
+  throw_file_error("use", wrong.empty() ? "the current folder" : wrong, error.code().value());
+}
+
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {
     if (descriptor_ >= 0) ::close(descriptor_);

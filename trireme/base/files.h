@@ -43,6 +43,9 @@ struct StorageError : CheckpointError {
 /// on file sizes.
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int code);
 
+/// The same for what the standard library says: "filesystem error: status: Permission denied [a/file]".
+[[noreturn]] void throw_file_error(const std::filesystem::filesystem_error& error);
+
 /// "the limit on file sizes, 1.0 MiB (ulimit -f)": what no file of this process may exceed.
 std::string file_size_limit();
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -20,29 +21,48 @@ using nlohmann::json;
 
 /// The failure of `work` as text to send; empty if it succeeded.
 std::string run(const std::function<void()>& work) {
-  const auto pack = [](const char* kind, const std::string& message, const std::string& path, const std::string& tensor,
-                       int code = 0) {
+  const auto pack = [](const char* kind, const std::exception& error, const std::string& path = "",
+                       const std::string& tensor = "", int code = 0) {
     return base::json_text(
-        json{{"kind", kind}, {"message", message}, {"path", path}, {"tensor", tensor}, {"code", code}});
+        json{{"kind", kind}, {"message", error.what()}, {"path", path}, {"tensor", tensor}, {"code", code}});
   };
   try {
-    work();
+    try {
+      work();
+    } catch (const std::filesystem::filesystem_error& error) {
+      base::throw_file_error(error);
+    }
     return {};
   } catch (const CommError&) {
     throw;
   } catch (const base::StorageError& error) {
-    return pack("", error.what(), error.path, "", error.code);
+    return pack("storage", error, error.path, "", error.code);
   } catch (const DamagedError& error) {
-    return pack("damaged", error.what(), error.path, error.tensor);
+    return pack("damaged", error, error.path, error.tensor);
   } catch (const UnreadableError& error) {
-    return pack("unreadable", error.what(), error.path, error.tensor);
+    return pack("unreadable", error, error.path, error.tensor);
   } catch (const CheckpointError& error) {
-    return pack("", error.what(), error.path, error.tensor);
+    return pack("checkpoint", error, error.path, error.tensor);
   } catch (const base::FileError& error) {
-    return pack("", error.what(), error.path.string(), "", error.code);
+    return pack("file", error, error.path.string(), "", error.code);
+  } catch (const UsageError& error) {
+    return pack("usage", error);
   } catch (const std::exception& error) {
-    return pack("", error.what(), "", "");
+    return pack("failure", error);
   }
+}
+
+[[noreturn]] void throw_packed(const json& failure, const std::string& message, bool is_own) {
+  const auto kind = failure.at("kind").get<std::string>();
+  const auto path = failure.at("path").get<std::string>(), tensor = failure.at("tensor").get<std::string>();
+  const auto code = static_cast<int>(base::whole_number(failure.at("code")));
+  if (kind == "storage") throw base::StorageError(message, path, code);
+  if (kind == "damaged") throw DamagedError(message, path, tensor);
+  if (kind == "unreadable") throw UnreadableError(message, path, tensor);
+  if (kind == "checkpoint") throw CheckpointError(message, path, tensor);
+  if (kind == "file") throw base::FileError(message, path, code);
+  if (kind == "usage") throw UsageError(message);
+  throw RankError(message, is_own);
 }
 
 at::Tensor numbers(std::span<const int64_t> values) {
@@ -102,12 +122,7 @@ void agree(comm::Communicator& world, const std::function<void()>& work) {
   const json error = base::parse_json(broadcast_text(world, failure, rank));
   std::string message = error.at("message").get<std::string>();
   if (world.size() > 1) message = fmt::format("rank {}: {}", rank, message);
-  const auto kind = error.at("kind").get<std::string>();
-  const auto path = error.at("path").get<std::string>(), tensor = error.at("tensor").get<std::string>();
-  if (const int code = base::whole_number(error.at("code"))) throw base::StorageError(message, path, code);
-  if (kind == "damaged") throw DamagedError(message, path, tensor);
-  if (kind == "unreadable") throw UnreadableError(message, path, tensor);
-  throw CheckpointError(message, path, tensor);
+  throw_packed(error, message, rank == world.rank());
 }
 
 }  // namespace trireme::checkpoint

@@ -10,9 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme::checkpoint {
+
+/// What ended the work of a rank and is no refusal: no memory, a bug. The command line exits with 1. A rank that is not
+/// the one that failed reports it as a consequence.
+struct RankError : Error {
+  RankError(const std::string& message, bool is_own_) : Error(message), is_own(is_own_) {}
+  bool is_own;  ///< this rank is the one that failed
+};
 
 /// Returns all ranks' numbers in rank order, on every rank; counts[rank] is how many a rank gives. All ranks must call
 /// this and the functions below.
@@ -34,8 +42,10 @@ void any_rank(comm::Communicator& world, std::vector<uint8_t>& flags);
 ///
 /// Cost      one all_reduce of 8 bytes; on failure two more small broadcasts
 /// Ordering  every rank of `world` must call; if `work` fails, no other rank may wait for its messages
-/// Errors    CheckpointError (StorageError where the file system failed), the same on every rank: the message of the
-///           lowest rank that failed. CommError passes through unchanged (the group is then unusable)
+/// Errors    the same on every rank, with the message of the lowest rank that failed: its UsageError (FileError where
+/// the
+///           file system failed) or CheckpointError (StorageError, DamagedError, UnreadableError), else RankError.
+///           CommError passes through unchanged (the group is then unusable)
 void agree(comm::Communicator& world, const std::function<void()>& work);
 
 /// agree() on work that makes a value: returns what `make` returned on this rank. Every rank must call.

@@ -87,8 +87,9 @@ struct SaveResult {
 /// Cost      each rank writes its pieces (buffer of 1 MiB if it converts) and hashes them meanwhile. One rank reads
 ///           back each block that several ranks fill. Ranks exchange 24 bytes a piece and 16 a block
 /// Errors    CheckpointError, the same on every rank: pieces that miss or repeat elements, ranks that disagree about
-///           the tensors, a full disk (bytes needed and free), any error of the file system. The unfinished folder is
-///           then removed and older checkpoints are untouched. CommError if a rank is lost
+///           the tensors, a full disk (bytes needed and free), any error of the file system. RankError likewise for
+///           all other failures (agree.h). The unfinished folder is then removed and older checkpoints are untouched.
+///           CommError if a rank is lost
 SaveResult save_checkpoint(const SaveRequest& request, comm::Communicator& world);
 
 }  // namespace trireme::checkpoint

@@ -266,7 +266,7 @@ int rewrite(Arguments arguments, const std::string& command) {
       bar.show(done_share(p.done_bytes, p.total_bytes));
     };
     result = ck::rewrite(words->folders[0], words->folders[1], options);
-  } catch (const CheckpointError&) {  // a save tells all failures as such
+  } catch (const Error&) {  // a save tells an end by request as a failure
     launch::end_work_when_stopped();
     throw;
   }

@@ -20,6 +20,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/training.h"
 #include "trireme/launch/identity/environment.h"
@@ -139,19 +140,21 @@ void leave_without_destructors() {
 #endif
 }
 
+trireme::launch::Fault fault_of(const std::exception& e) {
+  using trireme::launch::Fault;
+  if (const auto* lost = dynamic_cast<const trireme::CommError*>(&e)) return trireme::launch::fault_of(*lost);
+  const auto* told = dynamic_cast<const trireme::checkpoint::RankError*>(&e);
+  return told != nullptr && !told->is_own ? Fault::lost_peer : Fault::own;
+}
+
 // Prints the error, tells the launcher, and returns the exit code.
 int report(const std::exception& e) {
   namespace base = trireme::base;
-  // The standard library says "filesystem error: status: Permission denied [a/file]".
   if (const auto* place = dynamic_cast<const std::filesystem::filesystem_error*>(&e)) try {
-      std::error_code ignored;
-      const bool is_second = !place->path2().empty() && std::filesystem::exists(place->path1(), ignored);
-      const std::filesystem::path& wrong = is_second ? place->path2() : place->path1();
-      base::throw_file_error("use", wrong.empty() ? "the current folder" : wrong, place->code().value());
+      base::throw_file_error(*place);
     } catch (const base::FileError& named) {
       return report(named);
     }
-  const auto* lost = dynamic_cast<const trireme::CommError*>(&e);
   const auto* file = dynamic_cast<const base::FileError*>(&e);
   const auto* storage = dynamic_cast<const base::StorageError*>(&e);
   const bool refused =
@@ -159,7 +162,7 @@ int report(const std::exception& e) {
   if (refused) {
     if (!trireme::launch::report_refusal(e.what())) base::report_error(e);
   } else {
-    trireme::launch::report_failure(e.what(), lost ? trireme::launch::fault_of(*lost) : trireme::launch::Fault::own);
+    trireme::launch::report_failure(e.what(), fault_of(e));
     trireme::launch::name_rank_in_log();
     base::report_error(e);
   }

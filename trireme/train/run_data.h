@@ -20,12 +20,12 @@ namespace trireme::train {
 void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume);
 
 /// The run's tokenizer. Every rank must call.
-/// Errors    CheckpointError, the same on every rank, if a rank cannot read it
+/// Errors    UsageError, the same on every rank, if a rank cannot read it
 std::unique_ptr<text::Tokenizer> load_run_tokenizer(Session& session);
 
 /// Loads the data that the settings name. If no tokens are cached, rank 0 tokenizes, and the others then read its
 /// result. Every rank must call. `stops` is called once, after rank 0 has the data.
-/// Errors    as require_same_data(); CheckpointError, the same on every rank, if a rank cannot load its data
+/// Errors    as require_same_data(); as checkpoint::agree(), the same on every rank, if a rank cannot load its data
 data::TrainingData load_run_data(Session& session, const std::filesystem::path& resume,
                                  const text::Tokenizer& tokenizer, const StopCheck& stops);
 

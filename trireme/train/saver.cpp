@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/shared_folder.h"
 #include "trireme/train/best_checkpoint.h"
@@ -32,14 +33,19 @@ void check_out_dir(Session& s) { checkpoint::check_shared_folder(s.settings.out_
 /// A save fails on all ranks or on none, so all ranks continue or all stop.
 template <class Work>
 void Saver::guarded(int64_t step, Work work) {
-  try {
-    work();
-  } catch (const CheckpointError& error) {
+  const auto failed = [&](const Error& error) {
     job_.reset();
     if (saved_step_ == step) saved_step_ = -1;
     if (s_.settings.save.on_error == checkpoint::OnSaveError::stop) throw;
     say_(fmt::format("warn     step {} is not saved, training goes on (save.on_error continue): {}", step,
                      error.what()));
+  };
+  try {
+    work();
+  } catch (const CheckpointError& error) {
+    failed(error);
+  } catch (const checkpoint::RankError& error) {
+    failed(error);
   }
 }
 

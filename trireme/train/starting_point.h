@@ -25,7 +25,7 @@ class StartingPoint {
  public:
   /// All ranks take what find_resume() finds on rank 0. If each rank looked for itself, while checkpoints are saved or
   /// deleted or a file system caches its listing, ranks could resume different steps. Every rank must call.
-  /// Errors    CheckpointError, the same on every rank
+  /// Errors    as find_resume(), the same on every rank
   explicit StartingPoint(Session& session);
 
   /// The checkpoint that is resumed; empty: a new run.
