@@ -175,6 +175,30 @@ def judge(probe: str, name: str, path: Path, family: str) -> int:
     return different
 
 
+def judge_jinja(probe: str, path: Path, family: str) -> int:
+    """transformers writes the text of training from the Jinja template that checkpoints get, and a prompt is its head."""
+    transformers = importlib.import_module("transformers")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), bos_token="<s>", eos_token="</s>")
+    family, *unthinking = family.split(",")
+    jinja = subprocess.run([probe, str(path.parent), family, "jinja"], capture_output=True, check=True, encoding="utf-8").stdout
+    added = [t.content for t in tokenizer.added_tokens_decoder.values()]
+    contents = [c for c in (s.strip() for s in texts(4 * COUNT, [])) if c and plain(c) and not any(a in c for a in added)]
+    talks = conversations(random.Random(6), contents)
+    more = {"enable_thinking": False} if unthinking else {}
+    sent = "".join(json.dumps({"messages": talk, "chat_template_kwargs": more}) + "\n" for talk in talks)
+    done = subprocess.run([probe, str(path.parent), family], input=sent.encode(), capture_output=True, check=True)
+    different = 0
+    for talk, line in zip(talks, done.stdout.splitlines(), strict=True):
+        ours = tokenizer.decode(json.loads(line)["ids"], clean_up_tokenization_spaces=False)
+        theirs, prompt = (tokenizer.apply_chat_template(messages, chat_template=jinja, tokenize=False, add_generation_prompt=asks, **more)
+                          for messages, asks in ((talk, False), (talk[:-1], True)))
+        different += theirs != ours or not ours.startswith(prompt)
+        if different == 1:
+            print(f"  {family}: {talk!r}\n    ours   {ours!r}\n    theirs {theirs!r}\n    prompt {prompt!r}")
+    print(f"{'FAIL' if different else 'ok  '} {family}{''.join(unthinking)}: its Jinja template, {COUNT} conversations, {different} differences", flush=True)
+    return different
+
+
 def main() -> None:
     probe, wanted = sys.argv[1], sys.argv[2:]
     failures = ran = 0
@@ -189,6 +213,11 @@ def main() -> None:
             for family in families:
                 if not wanted or family in wanted:
                     failures += judge(probe, name, path, family) > 0
+                    ran += 1
+            # Bytes come back from ids as they were.
+            for family in [*families, "vicuna", "stanford_alpaca", "flan", "longform", "default"] if name == "llama3" else []:
+                if not wanted or family in wanted:
+                    failures += judge_jinja(probe, path, family) > 0
                     ran += 1
     if failures:
         sys.exit(f"{failures} of {ran} differ")

@@ -1,5 +1,6 @@
 // Tokens and masks of conversations, for scripts to compare: chat_probe TOKENIZER FAMILY < conversations.jsonl prints a
-// line of JSON for each: {"ids": [...], "mask": [...]}. TOKENIZER is a folder or file.
+// line of JSON for each: {"ids": [...], "mask": [...]}. TOKENIZER is a folder or file. chat_probe TOKENIZER FAMILY
+// jinja prints the family's Jinja template.
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -13,10 +14,14 @@
 int main(int argc, char** argv) try {
   using namespace trireme::text;
   namespace data = trireme::data;
-  if (argc != 3) throw trireme::UsageError("chat_probe TOKENIZER FAMILY");
+  if (argc != 3 && argc != 4) throw trireme::UsageError("chat_probe TOKENIZER FAMILY [jinja]");
   const auto tokenizer = load_tokenizer(argv[1]);
   const ChatFamily& family = find_chat_family(argv[2]);
   const ChatEncoder encoder(*tokenizer, family);
+  if (argc == 4) {
+    std::cout << jinja_of(family, encoder.begins());
+    return 0;
+  }
   const std::string input((std::istreambuf_iterator<char>(std::cin)), {});
   data::RecordReader reader(input, "standard input");
   while (const auto record = reader.next()) {

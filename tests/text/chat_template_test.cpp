@@ -178,6 +178,26 @@ TEST(ChatTemplate, IsFoundInTheModelsFolder) {
   EXPECT_EQ(chat_family_of(folder.path()), "chatml");
 }
 
+TEST(ChatTemplate, AsJinjaIsRecognisedAsItsFamily) {
+  for (const ChatFamily& family : chat_families())
+    for (const bool begins : {false, true}) {
+      const std::string jinja = jinja_of(family, begins);
+      EXPECT_EQ(chat_family_of_template(jinja), family.name);
+      EXPECT_EQ(jinja.find("bos_token") != std::string::npos, begins && family.begin == nullptr) << family.name;
+    }
+}
+
+TEST(ChatTemplate, IsPutIntoAModelsFilesOnce) {
+  std::map<std::string, std::string> files = {{"tokenizer_config.json", R"({"a": 1, "chat_template": "<|end|>"})"}};
+  set_chat_template(files, "<|im_start|>");
+  EXPECT_EQ(files.at("chat_template.jinja"), "<|im_start|>");
+  EXPECT_EQ(files.at("tokenizer_config.json"), "{\n  \"a\": 1\n}\n");
+  EXPECT_EQ(chat_template_of(files), "<|im_start|>");
+  std::map<std::string, std::string> damaged = {{"tokenizer_config.json", "{"}};
+  set_chat_template(damaged, "x");
+  EXPECT_EQ(damaged.at("tokenizer_config.json"), "{");
+}
+
 TEST(ChatTemplate, RefusesRolesItDoesNotKnow) {
   const std::vector<ChatMessage> bad = {{"robot", "x"}}, late = {{"user", "x"}, {"system", "y"}};
   EXPECT_THROW(render_chat(find_chat_family("chatml"), bad), UsageError);

@@ -102,6 +102,13 @@ TEST(Prompts, AModelIsAskedInTheTemplateThatItWasTrainedIn) {
   base::write_file_atomic(plain / "tokenizer_config.json", R"({"chat_template": "<|im_start|>"})");
   EXPECT_STREQ(chat_family({}, plain, "").name, "chatml");
   EXPECT_EQ(template_of_model(plain)->remark(plain), "");
+  const std::filesystem::path foreign = folder / "foreign";  // an adapter of another program
+  std::filesystem::create_directories(foreign);
+  base::write_file_atomic(foreign / "chat_template.jinja", "<|im_start|>");
+  EXPECT_STREQ(chat_family({}, plain, foreign).name, "chatml");
+  EXPECT_STREQ(chat_family({}, model, foreign).name, "alpaca");  // these are the files of its base
+  base::write_file_atomic(foreign / "chat_template.jinja", "<|end|>");
+  EXPECT_STREQ(chat_family({}, model, foreign).name, "phi3");
 }
 
 }  // namespace

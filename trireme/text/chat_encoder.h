@@ -29,6 +29,9 @@ class ChatEncoder {
   /// Throws UsageError if the tokenizer lacks the token that ends a reply, because the model would never learn to stop.
   void require_stop() const;
 
+  /// Whether ChatPiece::Token::begin is a token.
+  bool begins() const { return !begin_.empty(); }
+
   /// Several threads may call at once.
   ///
   /// Errors    UsageError: the tokenizer encodes a character of the content as a marker of the template

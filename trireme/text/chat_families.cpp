@@ -142,15 +142,4 @@ const ChatFamily& find_chat_family(const std::string& name) {
                                near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(names, ", ")));
 }
 
-std::optional<std::string> chat_family_of_template(std::string_view jinja) {
-  if (jinja.empty()) return std::nullopt;
-  for (const ChatFamily& family : kFamilies)
-    if (family.evidence != nullptr && jinja.find(family.evidence) != std::string_view::npos) {
-      const bool has_also = family.also == nullptr || jinja.find(family.also) != std::string_view::npos;
-      const bool is_other = family.contrary != nullptr && jinja.find(family.contrary) != std::string_view::npos;
-      return has_also && !is_other ? std::optional<std::string>(family.name) : std::nullopt;
-    }
-  return std::nullopt;
-}
-
 }  // namespace trireme::text

@@ -16,6 +16,8 @@ namespace {
 
 using Token = ChatPiece::Token;
 
+constexpr const char *kJinjaFile = "chat_template.jinja", *kTokenizerConfig = "tokenizer_config.json";
+
 /// Writes the pieces of one conversation.
 class Renderer {
  public:
@@ -132,12 +134,30 @@ std::string chat_template_in(std::string_view tokenizer_config) {
   return "";
 }
 
+std::string chat_template_of(const std::map<std::string, std::string>& files) {
+  if (const auto own = files.find(kJinjaFile); own != files.end() && !own->second.empty()) return own->second;
+  const auto config = files.find(kTokenizerConfig);
+  return config == files.end() ? "" : chat_template_in(config->second);
+}
+
+std::string chat_template_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const char* name : {kJinjaFile, kTokenizerConfig})
+    if (fs::exists(folder / name)) files[name] = base::read_side_file(folder / name);
+  return chat_template_of(files);
+}
+
+void set_chat_template(std::map<std::string, std::string>& files, const std::string& jinja) {
+  files[kJinjaFile] = jinja;
+  const auto config = files.find(kTokenizerConfig);
+  if (config == files.end() || chat_template_in(config->second).empty()) return;
+  auto value = base::parse_json<nlohmann::ordered_json>(config->second);  // sound, as it has a template
+  value.erase("chat_template");
+  config->second = base::json_text(value, 2) + "\n";
+}
+
 std::optional<std::string> chat_family_of(const fs::path& folder) {
-  std::string text;
-  if (fs::exists(folder / "chat_template.jinja")) text = base::read_side_file(folder / "chat_template.jinja");
-  if (text.empty() && fs::exists(folder / "tokenizer_config.json"))
-    text = chat_template_in(base::read_side_file(folder / "tokenizer_config.json"));
-  return chat_family_of_template(text);
+  return chat_family_of_template(chat_template_of(folder));
 }
 
 std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const ChatMessage> messages,

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -68,12 +69,24 @@ const ChatFamily& find_chat_family(const std::string& name);
 /// The family of the model in `folder`, by its chat_template; nothing if it has none or its family is unknown.
 std::optional<std::string> chat_family_of(const std::filesystem::path& folder);
 
-/// The family of a Jinja template, by the tokens it writes.
+/// The family of a Jinja template: that of jinja_of(), else by the tokens that it writes.
 std::optional<std::string> chat_family_of_template(std::string_view jinja);
+
+/// The family as a Jinja template. transformers renders it to the text that render_chat() writes. `begins`: the
+/// tokenizer puts a token before its texts, which a family without words for the beginning then has.
+std::string jinja_of(const ChatFamily& family, bool begins);
 
 /// The Jinja template in a tokenizer_config.json. If the file has a list of templates, the one named "default" counts.
 /// Empty if there is none, or if the file is damaged.
 std::string chat_template_in(std::string_view tokenizer_config);
+
+/// The Jinja template of a model by its files, name -> bytes, or in its folder: chat_template.jinja counts, else that
+/// in tokenizer_config.json. Empty if there is none.
+std::string chat_template_of(const std::map<std::string, std::string>& files);
+std::string chat_template_of(const std::filesystem::path& folder);
+
+/// Gives these files another Jinja template, as transformers saves it: in chat_template.jinja, and nowhere else.
+void set_chat_template(std::map<std::string, std::string>& files, const std::string& jinja);
 
 struct RenderOptions {
   bool for_reply = false;  ///< ends with the opening of the assistant's next turn

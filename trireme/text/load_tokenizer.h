@@ -26,7 +26,8 @@ std::filesystem::path find_tokenizer(const std::filesystem::path& folder);
 /// True if there is one: then bytes are no substitute.
 inline bool has_tokenizer(const std::filesystem::path& folder) { return !find_tokenizer(folder).empty(); }
 
-/// Names and contents of the tokenizer's files at `path` (as for load_tokenizer). A checkpoint copies them unchanged.
+/// Names and contents of the tokenizer's files at `path` (as for load_tokenizer). A checkpoint copies them, perhaps
+/// with another chat template (set_chat_template).
 std::map<std::string, std::string> tokenizer_files(const std::filesystem::path& path);
 
 }  // namespace trireme::text

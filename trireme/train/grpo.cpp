@@ -102,7 +102,7 @@ class Grpo : public Task {
   std::string restore(RunState& state) override {
     const std::string changed = meet_data(s_.settings.data, identity(), state);
     keep_tokenizer(s_, state);
-    if (!questions_.chat_template.empty()) state.chat_template = questions_.chat_template;
+    keep_template(s_, questions_.chat_template, state);
     if (!state.task.empty() && changed.empty()) {
       Rollout rollout = parse_rollout(state.task, "the checkpoint");
       if (rollout.made_with == made_with(s_.settings)) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trireme/train/run_data.h"
+#include "trireme/train/trained_template.h"
 
 namespace trireme::train {
 
@@ -12,7 +13,7 @@ SampleTask::SampleTask(Session& session, data::TrainingData data) : s_(session),
 std::string SampleTask::restore(RunState& state) {
   const std::string changed = meet_data(s_.settings.data, data_.identity, state);
   keep_tokenizer(s_, state);
-  if (!data_.chat_template.empty()) state.chat_template = data_.chat_template;
+  keep_template(s_, data_.chat_template, state);
   samples_ = state.samples;
   done_ = {.step = state.step, .samples = state.samples, .tokens = state.tokens};
   schedule_ = lr_schedule(s_.settings, num_steps());

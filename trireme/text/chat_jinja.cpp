@@ -1,0 +1,128 @@
+// Families of chat templates as Jinja, the language in which models' files have them: transformers, llama.cpp and
+// others then write what training wrote.
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/text.h"
+#include "trireme/text/chat_template.h"
+
+namespace trireme::text {
+namespace {
+
+// 'a\nb', as Jinja has it; "" for no text.
+std::string quoted(const std::string& text) {
+  if (text.empty()) return "";
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "'";
+}
+
+// A line that writes these expressions one behind the other.
+std::string say(std::initializer_list<std::string> expressions) {
+  std::vector<std::string> parts;
+  std::ranges::copy_if(expressions, std::back_inserter(parts), [](const auto& part) { return !part.empty(); });
+  return parts.empty() ? "" : "{{- " + base::join(parts, " + ") + " }}\n";
+}
+
+/// Each line begins with a mark that takes away the line break before it. So the template writes nothing but what say()
+/// writes.
+class JinjaWriter {
+ public:
+  JinjaWriter(const ChatFamily& family, bool begins) : f_(family), begins_(begins) {}
+
+  std::string write() {
+    begin();
+    out_ += "{%- set ns = namespace(system='', users=0) %}\n{%- for message in messages %}\n";
+    out_ += "{%- if message['role'] == 'system' %}\n";
+    system();
+    out_ += "{%- elif message['role'] == 'user' %}\n";
+    user();
+    out_ += "{%- elif message['role'] == 'assistant' %}\n";
+    open_reply("loop.last and ");
+    close_reply();
+    out_ += "{%- endif %}\n{%- endfor %}\n{%- if add_generation_prompt %}\n";
+    open_reply("");
+    return out_ + "{%- endif %}";
+  }
+
+ private:
+  void begin() {
+    if (f_.begin != nullptr) out_ += say({quoted(f_.begin)});
+    if (f_.begin == nullptr && begins_) out_ += say({"bos_token"});
+    if (*f_.usual_system == '\0') return;
+    out_ += "{%- if messages[0]['role'] != 'system' %}\n";
+    out_ += say({quoted(std::string(f_.system.open) + f_.usual_system + f_.system.close)}) + "{%- endif %}\n";
+  }
+
+  void system() {
+    out_ += f_.system.open == nullptr ? "{%- set ns.system = " + words() + " %}\n"
+                                      : say({quoted(f_.system.open), words(), quoted(f_.system.close)});
+  }
+
+  void user() {
+    if (*f_.again != '\0') out_ += "{%- if ns.users > 0 %}\n" + say({quoted(f_.again)}) + "{%- endif %}\n";
+    if (*f_.again != '\0') out_ += "{%- set ns.users = ns.users + 1 %}\n";
+    const std::string open = f_.user.open, words_begin = f_.words_begin, close = quoted(f_.user.close);
+    const std::string alone = say({quoted(open + words_begin), words(), close});
+    if (f_.system.open != nullptr) {
+      out_ += alone;
+      return;
+    }
+    const std::string around = f_.system_in_user.open;
+    out_ += "{%- if ns.system %}\n" + say({quoted(open + (around.empty() ? words_begin : around)), "ns.system",
+                                           quoted(f_.system_in_user.close), words(), close});
+    out_ += "{%- set ns.system = '' %}\n{%- else %}\n" + alone + "{%- endif %}\n";
+  }
+
+  // `where`: a condition of the last reply.
+  void open_reply(const std::string& where) {
+    out_ += say({quoted(f_.assistant.open)});
+    if (f_.no_thought == nullptr) return;
+    out_ += "{%- if " + where + "enable_thinking is defined and not enable_thinking %}\n";
+    out_ += say({quoted(f_.no_thought)}) + "{%- endif %}\n";
+  }
+
+  void close_reply() {
+    out_ += say({quoted(f_.words_begin), words(), quoted(f_.assistant.close)});
+    if (f_.stop == nullptr) out_ += say({"eos_token"});
+  }
+
+  std::string words() const { return f_.trims ? "(message['content'] | trim)" : "message['content']"; }
+
+  const ChatFamily& f_;
+  bool begins_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string jinja_of(const ChatFamily& family, bool begins) { return JinjaWriter(family, begins).write(); }
+
+std::optional<std::string> chat_family_of_template(std::string_view jinja) {
+  if (jinja.empty()) return std::nullopt;
+  const std::span<const ChatFamily> families = chat_families();
+  const auto is_ours = [&](const ChatFamily& f) { return jinja == jinja_of(f, true) || jinja == jinja_of(f, false); };
+  if (const auto own = std::ranges::find_if(families, is_ours); own != families.end()) return own->name;
+  for (const ChatFamily& family : families)
+    if (family.evidence != nullptr && jinja.find(family.evidence) != std::string_view::npos) {
+      const bool has_also = family.also == nullptr || jinja.find(family.also) != std::string_view::npos;
+      const bool is_other = family.contrary != nullptr && jinja.find(family.contrary) != std::string_view::npos;
+      return has_also && !is_other ? std::optional<std::string>(family.name) : std::nullopt;
+    }
+  return std::nullopt;
+}
+
+}  // namespace trireme::text
