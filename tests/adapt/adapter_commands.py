@@ -109,6 +109,20 @@ def judge_litgpt(run, folder, base):
     ring.check(worst < 2e-5, "LitGPT's adapter merges as LitGPT says", worst)
 
 
+def keeps_the_adapters_template(run, folder, base, adapter):
+    """An adapter's folder may have another chat template than its base, as TRL saves it: the merged model is asked in it."""
+    config, jinja = base / "tokenizer_config.json", adapter / "chat_template.jinja"
+    config.write_text(json.dumps({"chat_template": "that of the base"}))
+    jinja.write_text("that of the adapter")
+    succeed(run, "merge_lora", adapter, "--out", folder / "asked")
+    succeed(run, "convert", base, folder / "asked-too", "--adapter", adapter)
+    for made in (folder / "asked", folder / "asked-too"):
+        ring.check((made / "chat_template.jinja").read_text() == "that of the adapter" and json.loads((made / "tokenizer_config.json").read_text()) == {},
+                   f"{made.name} has the chat template of the adapter", list(made.iterdir()))
+    config.unlink()
+    jinja.unlink()
+
+
 def main():
     with ring.Ring(sys.argv[1]) as r:
         folder = r.folder
@@ -149,6 +163,7 @@ def main():
         loss = json.loads((folder / "result.json").read_text())["perplexity"]["loss"]
         ring.check(abs(loss - judged[0]) < 1e-5, "and so do two tensor-parallel ranks", (loss, judged))
         refuse(run, ["fits no module of this model"], "convert", gpt2, folder / "x", "--adapter", adapter)
+        keeps_the_adapters_template(run, folder, base, adapter)
         shutil.move(base, folder / "moved")
         refuse(run, ["the base of the adapter", "--base PATH"], "merge_lora", adapter, "--force")
         said = succeed(run, "merge_lora", adapter, "--base", folder / "moved", "--out", folder / "again", "--quantize", "none")

@@ -25,6 +25,7 @@
 #include "trireme/formats/torch/file.h"
 #include "trireme/formats/whole_model.h"
 #include "trireme/model/model.h"
+#include "trireme/text/chat_template.h"
 
 namespace trireme::formats {
 namespace {
@@ -69,6 +70,13 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
       input.files[entry.path().filename().string()] = read(entry.path().filename().string());
 }
 
+/// The merged model is asked in the chat template that the adapter was trained in.
+void take_template_of_adapter(const adapt::ModelPlace& place, ConvertInput& input) {
+  const fs::path adapter = adapt::adapter_of(place);
+  const std::string jinja = adapter.empty() ? "" : text::chat_template_of(adapter);
+  if (!jinja.empty() && jinja != text::chat_template_of(input.files)) text::set_chat_template(input.files, jinja);
+}
+
 ConvertInput open_safetensors(const adapt::ModelPlace& place) {
   ConvertInput input{.format = "safetensors"};
   auto source = std::make_unique<checkpoint::SafetensorsSource>(adapt::open_model(place, &input.notes));
@@ -80,6 +88,7 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
                                       base::plural(source->num_optimizer_files(), "file"),
                                       source->num_optimizer_files() == 1 ? "is" : "are"));
   read_side_files(folder, &source->checkpoint(), input);
+  take_template_of_adapter(place, input);
   if (source->checkpoint().quantized != nullptr) {
     input.was_in_blocks = true;
     input.notes.push_back("matrices in blocks are read as the values that their codes stand for");
