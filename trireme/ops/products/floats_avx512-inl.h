@@ -50,7 +50,7 @@ struct GemmFloat : Gemm512 {
     }
   }
 
-  // Whole numbers (panels-inl.h) with their scales.
+  // Whole numbers (code_panels-inl.h) with their scales.
   using Scale = __m512;
   static Scale load_scale(const char* halves) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));

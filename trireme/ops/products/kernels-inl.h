@@ -45,7 +45,7 @@ struct Tile {
   const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
   int64_t ahead_step = 64;  ///< bytes from the line beside some units to that beside the next, if they fetch one
   float* wide = nullptr;  ///< where a first strip leaves the panel's units (M::kKeepsWide)
-  // A panel in blocks (panels-inl.h).
+  // A panel in blocks (code_panels-inl.h).
   const float* code = nullptr;
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
   int64_t panel_bytes = 0;  ///< from one panel to the next, if a tile has several

@@ -80,7 +80,7 @@ struct GemmBfloat16 : Gemm512 {
   }
   static void store_units(Unit* to, UnitVec units) { _mm512_storeu_si512(to, units); }
 
-  // Whole numbers (panels-inl.h) with their scales.
+  // Whole numbers (code_panels-inl.h) with their scales.
   using Scale = PairScale;
   static Scale load_scale(const char* halves) {
     return twice(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves))));
