@@ -75,6 +75,8 @@ def under_mpirun(r):
         return
     result = r.run([*ring.MPIRUN, "-n", "3", *doctor(r, "--out_dir", r.folder / "mpi")])
     ring.check(result.code in (0, 1) and "3 ranks on 1 host" in result.out, "as ranks of mpirun, devices left out", str(result))
+    result = r.run([*ring.MPIRUN, "-n", "2", *doctor(r, "--comm.backend", "mpi", "--out_dir", r.folder / "by-mpi")])
+    ring.check(result.code == 2 and "leave comm.backend out" in result.err, "comm.backend mpi is refused", str(result))
 
 
 class Hosts:

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/temporary_folder.h"
+#include "trireme/base/error.h"
 #include "trireme/settings/derived.h"
+#include "trireme/store/server.h"
 
 namespace trireme::launch {
 namespace {
@@ -101,6 +103,25 @@ TEST(SameSettings, OfLaunchOnlyWhatDecidesAboutACollectiveCounts) {
   s.launch.homogeneous = Homogeneous::ignore;
   EXPECT_THAT(difference(text_of(s), text_of({})), HasSubstr("launch.homogeneous ignore, rank 0 has warn"));
   EXPECT_THAT(text_of(s), Not(HasSubstr("launch.grace")));
+}
+
+TEST(SameSettings, ARankZeroThatDoesNotTellItsOwnIsNamed) {
+  const store::Token token(64, 'a');
+  const store::Server server(store::listen_at("127.0.0.1", 0), {.token = token, .job = "job"});
+  store::Client client({.place = {"127.0.0.1", server.port(), token}, .self = {"job", "rank 1"}});
+  RankEnvironment e;
+  e.global_rank = 1;
+  e.world_size = 2;
+  e.master_address = "10.0.0.1";
+  e.master_port = 29500;
+  try {
+    require_same_settings(client, e, text_of({}), std::chrono::milliseconds(100), [] {});
+    FAIL() << "a rank goes on without a comparison";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 0 has not come within 0.1s; see that each machine has started its ranks and reaches "
+                 "10.0.0.1:29500, or raise launch.join_timeout");
+  }
 }
 
 }  // namespace

@@ -55,6 +55,28 @@ def mistakes_are_refused(r):
     refused(r, [*start, *r.command("none", devices=3)], "devices 3 on num_nodes 1 are not the 2 ranks that mpirun started")
 
 
+def other_settings_are_refused(r):
+    """They have no store, so they compare their settings through MPI."""
+    def together(first, second, **changes):
+        return r.run([*ring.MPIRUN, "-n", "1", *first, ":", "-n", "1", *second], **changes)
+
+    def on_one(out, **settings):
+        command = r.command(out, devices=2, comm__backend="mpi", train__max_steps=2, **settings)
+        return command[command.index(r.program):]
+
+    for out, changes, sentence in [
+            ("lr", {"optimizer__lr": 2e-3}, ") has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
+            ("interval", {"train__save_interval": 7}, ") has train.save_interval 7, rank 0 has 1000; ")]:
+        result = together(on_one(f"other-{out}"), on_one(f"other-{out}", **changes))
+        ring.check(result.code == 2 and "rank 1 (" in result.err and sentence in result.err, f"another {out} on one rank is refused", str(result))
+        ring.require(not ring.step_folders(r.folder / f"other-{out}"), "nothing is trained", str(result))
+    bench = [r.program, "bench", "collectives", "--quick", "--devices", "2", "--comm.backend", "mpi"]
+    result = together(bench, [*bench, "--seed", "7"])
+    ring.check(result.code == 2 and ") has seed 7, rank 0 has " in result.err, "bench collectives refuses it, too", str(result))
+    result = together(on_one("own"), on_one("own", data__num_workers=2))
+    ring.check(result.code == 0, "what each machine decides for itself may differ", str(result))
+
+
 def a_stop_signal_saves(r):
     # mpirun passes SIGTERM on, waits for a second unless told otherwise, and kills what is left.
     patience = ["--mca", "odls_base_sigkill_timeout", "5"]
@@ -85,5 +107,6 @@ with ring.Ring(sys.argv[1]) as r:
         sys.exit(ring.SKIPPED)
     ranks_are_recognised(r)
     mistakes_are_refused(r)
+    other_settings_are_refused(r)
     a_stop_signal_saves(r)
     a_lost_rank_ends_the_job(r)

@@ -34,8 +34,10 @@ class CollectivesBench {
   CollectivesBench(const Settings& settings, const launch::RankEnvironment& environment)
       : settings_(settings), environment_(environment), budget_(Budget::of(settings.bench.quick)) {
     budget_.seconds = std::min(budget_.seconds, 0.15);
-    if (settings.comm.backend == comm::Backend::mpi) return;  // ranks meet through MPI
-    store_ = train::open_job_store(settings, environment);
+    if (settings.comm.backend == comm::Backend::mpi)
+      train::require_same_settings(settings, environment, train::group_options(settings, environment));
+    else
+      store_ = train::open_job_store(settings, environment);
   }
 
   comm::CommunicatorPtr connect(const std::string& backend) {

@@ -1,5 +1,6 @@
 #include "trireme/doctor/doctor.h"
 
+#include "trireme/base/error.h"
 #include "trireme/cli/start.h"
 #include "trireme/settings/validate.h"
 
@@ -25,7 +26,13 @@ int run_doctor(Arguments arguments) {
                       parsed.settings.train.global_batch_size =
                           parsed.settings.train.micro_batch_size * world_size(parsed.settings);
                     },
-                .check = [](const Settings&) {},
+                .check =
+                    [](const Settings& settings) {
+                      if (settings.comm.backend == comm::Backend::mpi)
+                        throw UsageError(
+                            "error: the ranks of trireme doctor meet at a store, which comm.backend mpi has not; leave "
+                            "comm.backend out");
+                    },
                 .run = doctor::run_doctor,
                 .answer_code = doctor::kFoundFailing},
                arguments);

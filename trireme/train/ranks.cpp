@@ -15,6 +15,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/factory.h"
 #include "trireme/config/choices.h"
@@ -25,6 +26,7 @@
 #include "trireme/launch/supervise/headline.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/store/client.h"
+#include "trireme/train/same_on_ranks.h"
 
 namespace trireme::train {
 namespace {
@@ -133,12 +135,8 @@ void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, st
   } catch (const Error& error) {
     comm::throw_comm_error(everyone, "connect", 0, comm::elapsed_since(start), error.what());
   }
-  comm::throw_comm_error(
-      everyone, "connect", late.front(), comm::elapsed_since(start),
-      fmt::format("{} {} not come within {}; see that each machine has started its ranks and reaches {}:{}, or raise "
-                  "launch.join_timeout",
-                  launch::name_ranks(late), late.size() == 1 ? "has" : "have", base::human_duration(limit),
-                  e.master_address, e.master_port));
+  comm::throw_comm_error(everyone, "connect", late.front(), comm::elapsed_since(start),
+                         launch::not_come(late, limit, e));
 }
 
 }  // namespace
@@ -183,6 +181,20 @@ comm::GroupOptions group_options(const Settings& settings, const launch::RankEnv
   return options;
 }
 
+void require_same_settings(const Settings& settings, const launch::RankEnvironment& environment,
+                           comm::GroupOptions options) {
+  options.name = "settings" + attempt_of(environment);
+  options.rank = environment.global_rank;
+  options.size = environment.world_size;
+  options.on_device = options.bf16_sums = false;
+  options.timeout = settings.launch.join_timeout;  // the first meeting: rank 0 may still read the data
+  const comm::CommunicatorPtr world = comm::make_communicator(options);
+  const auto unlike = find_unlike(*world, launch::common_settings(settings, environment));
+  if (!unlike || unlike->what.empty()) return;
+  const std::string machine = checkpoint::broadcast_text(*world, launch::machine_name(), unlike->rank);
+  throw UsageError(launch::refusal_of(unlike->rank, machine, unlike->what));
+}
+
 RankMeeting meet(const Settings& settings, const launch::RankEnvironment& environment) {
   RankMeeting m;
   comm::GroupOptions& options = m.options = group_options(settings, environment);
@@ -190,6 +202,8 @@ RankMeeting meet(const Settings& settings, const launch::RankEnvironment& enviro
   if (needs_store(settings, environment)) {
     m.store = open_job_store(settings, environment);
     options.store = m.store.store;
+  } else if (environment.world_size > 1) {
+    require_same_settings(settings, environment, options);
   }
   options.name = attempt_of(environment);
   return m;

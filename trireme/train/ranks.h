@@ -26,7 +26,17 @@ comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnv
 /// Options for groups of the job's ranks, without members, name, store and recorder.
 comm::GroupOptions group_options(const Settings& settings, const launch::RankEnvironment& environment);
 
-/// Errors    as open_job_store()
+/// Compares the settings of ranks that meet without a store, through MPI. Every rank must call.
+///
+/// @param options  how groups are made (group_options)
+/// Cost      a communicator, and a gather of 8 bytes a rank
+/// Errors    UsageError on every rank if one has other settings than rank 0; CommError naming ranks that do not come
+///           within launch.join_timeout
+void require_same_settings(const Settings& settings, const launch::RankEnvironment& environment,
+                           comm::GroupOptions options);
+
+/// Meets the other ranks: at the job's store, or through MPI.
+/// Errors    as open_job_store() and require_same_settings()
 RankMeeting meet(const Settings& settings, const launch::RankEnvironment& environment);
 
 /// Call it after a timeout. Without our launcher, the first rank that calls it reports the hang (launch/hang/hang.h).

@@ -18,7 +18,6 @@
 #include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/quantized_tensors.h"
-#include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/supervise/notice.h"
 #include "trireme/observe/loggers.h"
 #include "trireme/text/load_tokenizer.h"
@@ -28,6 +27,7 @@
 #include "trireme/train/model_source.h"
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
+#include "trireme/train/same_on_ranks.h"
 #include "trireme/train/sample_reply.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
@@ -89,19 +89,11 @@ void require_same_data(Session& s, data::DataIdentity data, int64_t held_out, ui
 }
 
 void require_same_data(comm::Communicator& world, const data::DataIdentity& data) {
-  const int64_t mine[] = {static_cast<int64_t>(data.fingerprint())};
-  const std::vector<int64_t> one_of_each(static_cast<size_t>(world.size()), 1);
-  const std::vector<int64_t> all = checkpoint::all_gather_numbers(world, mine, one_of_each);
-  const auto other = std::ranges::find_if(all, [&](int64_t hash) { return hash != all.front(); });
-  if (other == all.end()) return;
   nlohmann::ordered_json facts = nlohmann::ordered_json::object();
   for (const auto& [name, value] : data.facts()) facts[name] = value;
-  const int rank = static_cast<int>(other - all.begin());
-  const std::string of_rank_0 = checkpoint::broadcast_text(world, base::json_text(facts), 0);
-  const std::string theirs = checkpoint::broadcast_text(world, base::json_text(facts), rank);
-  const std::string what = launch::difference(theirs, of_rank_0);
-  throw UsageError(fmt::format("rank {} has {}; give every machine the same data", rank,
-                               what.empty() ? "other data than rank 0" : what));
+  if (const std::optional<Unlike> unlike = find_unlike(world, base::json_text(facts)))
+    throw UsageError(fmt::format("rank {} has {}; give every machine the same data", unlike->rank,
+                                 unlike->what.empty() ? "other data than rank 0" : unlike->what));
 }
 
 std::string meet_data(const data::DataSettings& settings, const data::DataIdentity& data, RunState& state) {

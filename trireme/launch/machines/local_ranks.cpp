@@ -20,7 +20,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
-#include "trireme/base/text.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/supervise/stop_signal.h"
@@ -79,11 +78,7 @@ std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnviron
     }
     look();
     const auto waited = Clock::now() - start;
-    if (waited > limit)
-      throw Error(
-          fmt::format("rank {} has not come within {}; see that each machine has started its ranks and reaches {}:{}, "
-                      "or raise launch.join_timeout",
-                      rank, base::human_duration(limit), e.master_address, e.master_port));
+    if (waited > limit) throw Error(not_come({rank}, limit, e));
     if (waited > kSilentWait && e.global_rank == 0 && !std::exchange(told, true))
       base::info("waiting for rank {}", rank);
   }

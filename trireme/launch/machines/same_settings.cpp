@@ -17,6 +17,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/config/value.h"
 #include "trireme/launch/identity/network.h"
+#include "trireme/launch/supervise/headline.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/settings/derived.h"
 
@@ -81,11 +82,6 @@ std::string settings_key(const RankEnvironment& e) { return key_of(e, "start/set
 std::string refused_key(const RankEnvironment& e) { return key_of(e, "start/refused"); }
 std::string knowing_key(const RankEnvironment& e, int rank) { return key_of(e, fmt::format("start/knows/{}", rank)); }
 
-std::string own_name() {
-  const char* id = std::getenv("TRIREME_HOST_ID");
-  return id == nullptr ? host_name() : id;
-}
-
 // Says that this rank knows of a refusal. A launcher ends all its ranks when one of them ends, and rank 0 serves the
 // store. So each rank stays until all know.
 void end_with_others(store::Client& client, const RankEnvironment& e) try {
@@ -131,6 +127,25 @@ std::string difference(const std::string& own, const std::string& of_rank_0) {
   return base::join(parts, "; and ");
 }
 
+std::string machine_name() {
+  const char* id = std::getenv("TRIREME_HOST_ID");
+  return id == nullptr ? host_name() : id;
+}
+
+std::string refusal_of(int rank, const std::string& machine, const std::string& unlike) {
+  const bool by_processor = unlike.starts_with("precision ") && unlike.find("(auto)") != std::string::npos;
+  return fmt::format("rank {} ({}) has {}; start every machine with the same settings{}", rank, machine, unlike,
+                     by_processor ? ", and name the precision, because auto depends on the processor" : "");
+}
+
+std::string not_come(const std::vector<int>& late, std::chrono::milliseconds limit, const RankEnvironment& e) {
+  return fmt::format(
+      "{} {} not come within {}; see that each machine has started its ranks and reaches {}:{}, or raise "
+      "launch.join_timeout",
+      name_ranks(late), late.size() == 1 ? "has" : "have", base::human_duration(limit), e.master_address,
+      e.master_port);
+}
+
 std::string tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why) {
   const std::string said = client.compare_set(refused_key(environment), "", why);
   end_with_others(client, environment);
@@ -152,15 +167,10 @@ void require_same_settings(store::Client& client, const RankEnvironment& e, cons
   while (!(first = client.get(settings_key(e), std::min(limit, kLookForRefusal)))) {
     end_if_one_is_refused(client, e);
     look();
-    if (Clock::now() >= until) return;
+    if (Clock::now() >= until) throw Error(not_come({0}, limit, e));
   }
   const std::string other = difference(own, *first);
-  if (other.empty()) return;
-  const bool by_processor = other.starts_with("precision ") && other.find("(auto)") != std::string::npos;
-  const std::string why =
-      fmt::format("rank {} ({}) has {}; start every machine with the same settings{}", e.global_rank, own_name(), other,
-                  by_processor ? ", and name the precision, because auto depends on the processor" : "");
-  throw UsageError(tell_all(client, e, why));
+  if (!other.empty()) throw UsageError(tell_all(client, e, refusal_of(e.global_rank, machine_name(), other)));
 }
 
 }  // namespace trireme::launch

@@ -4,12 +4,13 @@
 //
 // Rank 0 leaves its settings in the job's store. Every other rank compares its own with them before it says that it has
 // come. So a job with a difference is never complete. The rank that sees one leaves the sentence in the store, and all
-// ranks end with it.
+// ranks end with it. Ranks that meet through MPI have no store; they compare theirs in train/ranks.h.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "trireme/launch/identity/environment.h"
 #include "trireme/settings/settings.h"
@@ -29,9 +30,21 @@ std::string common_settings(const Settings& settings, const RankEnvironment& env
 /// that only one of the two has are another version's, and are passed over.
 std::string difference(const std::string& own, const std::string& of_rank_0);
 
+/// The name of this machine in refusals.
+std::string machine_name();
+
+/// Why a rank is refused: "rank 1 (host-b) has optimizer.lr 0.002, rank 0 has 0.001; start every machine with the same
+/// settings".
+/// @param unlike  what difference() says
+std::string refusal_of(int rank, const std::string& machine, const std::string& unlike);
+
+/// That these ranks have not come within `limit` (launch.join_timeout), and what to do.
+std::string not_come(const std::vector<int>& late, std::chrono::milliseconds limit, const RankEnvironment& environment);
+
 /// Every rank calls it with its common_settings() before it says that it has come. `look` is called while this rank
-/// waits for rank 0's. Returns without a word if these do not come within `limit`.
-/// Errors    UsageError if this rank's are others; the other ranks have it from end_if_one_is_refused()
+/// waits for rank 0's.
+/// Errors    UsageError if this rank's are others; the other ranks have it from end_if_one_is_refused(). Error with
+///           not_come() if rank 0 does not tell its own within `limit`
 void require_same_settings(store::Client& client, const RankEnvironment& environment, const std::string& own,
                            std::chrono::milliseconds limit, const std::function<void()>& look);
 
