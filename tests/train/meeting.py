@@ -6,6 +6,7 @@ meeting.py TRIREME
 
 import fcntl
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -137,6 +138,49 @@ def other_files_are_refused(r, token_file):
         all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], f"rank 1 has {what} ", f"another {what} on one rank is refused")
 
 
+def other_weights_are_refused(r):
+    """A model to start from, an adapter, a reference: folders, of which each machine has its own."""
+    newest = lambda folder: folder / ring.step_folders(folder)[-1]
+    tiny = {"model": {}, "train__max_steps": 1}
+    models = [newest(r.train(f"model-{seed}", train__max_steps=1, seed=seed)) for seed in (1, 2)]
+    on = lambda folder, command: [str(folder) if word == "llama-5m" else word for word in command]
+    adapters = []
+    for name, settings in (("adapter-1", {"seed": 1}), ("adapter-2", {"seed": 2}), ("adapter-of-rank-4", {"lora__r": 4})):
+        result = r.run(on(models[0], r.command(name, **(tiny | {"lora__r": 2} | settings))))
+        ring.require(result.code == 0, f"{name} is trained", str(result))
+        adapters.append(newest(r.folder / name))
+    pairs, prompts = r.folder / "pairs.jsonl", r.folder / "prompts.jsonl"
+    pairs.write_text("".join(f'{{"prompt": "{word}", "chosen": " yes", "rejected": " no"}}\n' for word in ring.WORDS))
+    prompts.write_text("".join(f'{{"prompt": "{word}", "answer": "e"}}\n' for word in ring.WORDS))
+    dpo = ["finetune_dpo", str(models[0]), "--data", "JSON", "--data.json_path", str(pairs), "--train.max_seq_length", "64", "--train.global_batch_size", "4"]
+    grpo = ["grpo", str(models[0]), "--grpo.prompts", str(prompts), "--grpo.batch_size", "4", "--grpo.num_generations", "2", "--grpo.max_prompt_length", "16",
+            "--grpo.max_completion_length", "8", "--reward.functions", "exact", "--grpo.beta", "0.1"]
+    more = ["--devices", "2", "--train.max_steps", "1", "--precision", "32-true", "--launch.threads_per_rank", "1"]
+    begun = lambda rank, out, folder, *words: on(folder, r.command(out, **tiny, devices=2)) + [*map(str, words)]
+    text = r.folder / "finished.txt"
+    text.write_text("a text of both")
+    for out, sentence, command in [
+            ("weights", "rank 1 has the model's weights ", lambda rank, out: begun(rank, out, models[rank])),
+            ("adapter", "rank 1 has lora.initial_adapter ", lambda rank, out: begun(rank, out, models[0], "--lora.initial_adapter", adapters[rank])),
+            ("rank-of-adapter", "rank 1 has the adapter's configuration ",
+             lambda rank, out: begun(rank, out, models[0], "--lora.initial_adapter", adapters[2 * rank])),
+            ("dpo", "rank 1 has the reference's weights ",
+             lambda rank, out: [r.program, *dpo, *more, "--out_dir", str(r.folder / out), "--dpo.reference", str(models[rank])]),
+            ("grpo", "rank 1 has the reference's weights ",
+             lambda rank, out: [r.program, *grpo, *more, "--out_dir", str(r.folder / out), "--grpo.reference", str(models[rank])]),
+            ("evaluate", "rank 1 has the adapter ",
+             lambda rank, out: [r.program, "evaluate", str(models[0]), "--adapter", str(adapters[rank]), "--text", str(text), "--devices", "2"])]:
+        ranks = Ranks(r, f"unlike-{out}")
+        processes = [ranks.start_command(rank, command(rank, f"unlike-{out}")) for rank in (0, 1)]
+        all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], sentence, f"{out}: another folder on one rank is refused")
+        ring.require("give every machine the same files" in ranks.log(0).read_text(), "with the way out", ranks.log(0).read_text())
+    copy = shutil.copytree(adapters[0], r.folder / "copy-of-the-adapter")
+    ranks = Ranks(r, "copied")
+    processes = [ranks.start_command(rank, begun(rank, "copied", models[0], "--lora.initial_adapter", (adapters[0], copy)[rank])) for rank in (0, 1)]
+    codes = [code_of(p, 60) for p in processes]
+    ring.check(codes == [0, 0], "a copy of an adapter is the same adapter", f"{codes} {ranks.log(0).read_text()}{ranks.log(1).read_text()}")
+
+
 def other_settings_are_refused(r):
     """Of ranks that are started by hand, and of two launchers. launch.join_timeout is 10 minutes."""
     other_text = r.folder / "other.txt"
@@ -188,6 +232,7 @@ with ring.Ring(sys.argv[1]) as r:
     refusals_reach_all(r, **known)
     other_settings_are_refused(r)
     other_files_are_refused(r, token)
+    other_weights_are_refused(r)
     a_lone_rank_ends_as_asked(r, 1, "meeting_file")
     a_lone_rank_ends_as_asked(r, 1, "token_file", **known)
     for backend in ("auto", "gloo"):

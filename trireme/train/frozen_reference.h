@@ -20,7 +20,7 @@ class FrozenReference {
   /// reference is the base without them.
   explicit FrozenReference(Session& session) : s_(session) {}
   /// Loads the reference; the engine then holds its weights until others are loaded. Every rank must call.
-  /// Errors    CheckpointError, the same on every rank
+  /// Errors    as load_reference()
   void load();
 
   /// Fills in RolloutAnswer::reference of all answers that count. Every rank must call.

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "trireme/adapt/base_fingerprint.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
@@ -25,6 +26,7 @@
 #include "trireme/settings/validate.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/model_source.h"
+#include "trireme/train/same_weights.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::train {
@@ -181,6 +183,15 @@ struct Folders {
   std::optional<adapt::Beside> beside;  ///< its base is `model`
 };
 
+// Every rank must call, before a plan is made from the configuration.
+void require_same_model(const Inference& in, const launch::RankEnvironment& environment, const Folders& folders) {
+  require_same_folder(*in.world, environment, "the model's configuration", [&] { return fingerprint_of(in.config); });
+  require_same_folder(*in.world, environment, "the model's weights",
+                      [&] { return adapt::fingerprint_of(folders.model); });
+  require_same_folder(*in.world, environment, "the adapter",
+                      [&] { return in.adapter.empty() ? "" : fingerprint_of(adapt::open_adapter_folder(in.adapter)); });
+}
+
 // Each rank reads its part of every parameter.
 void fill(engine::Engine& engine, const model::Model& model, const Folders& folders, bool shows) {
   const checkpoint::Checkpoint& c = folders.model;
@@ -297,6 +308,7 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
       in.tokenizer = checkpoint_tokenizer(in.folder, in.config);
       in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
     });
+    require_same_model(in, environment, folders);
     if (in.engine == nullptr) {
       tell_of_bits(settings, in);
       build(in, settings, environment, room(in));

@@ -71,7 +71,7 @@ using RoomOf = std::function<generate::Room(const Inference&)>;
 ///
 /// Numerics  --precision 32-true by default, also for a folder in bfloat16, of which rank 0 tells; bf16-mixed keeps
 ///           weights and cache in bfloat16
-/// Errors    UsageError, CheckpointError, CommError
+/// Errors    UsageError, also on every rank if they have other models; CheckpointError, CommError
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
                          const adapt::ModelPlace& place, const RoomOf& room);
 

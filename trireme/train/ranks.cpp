@@ -9,8 +9,10 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "trireme/adapt/from_settings.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
@@ -25,8 +27,10 @@
 #include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/supervise/headline.h"
 #include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/model/from_settings.h"
 #include "trireme/store/client.h"
 #include "trireme/train/same_on_ranks.h"
+#include "trireme/train/same_weights.h"
 
 namespace trireme::train {
 namespace {
@@ -37,11 +41,6 @@ constexpr std::chrono::seconds kSilence{2};  // before the user is told whom a r
 // Ranks on the mpi backend meet through MPI, the others through a store.
 bool needs_store(const Settings& settings, const launch::RankEnvironment& environment) {
   return environment.world_size > 1 && settings.comm.backend != comm::Backend::mpi;
-}
-
-// Our launcher has bound the socket before it started the ranks of one host.
-bool launcher_listens(const launch::RankEnvironment& environment) {
-  return environment.launcher == "trireme" && environment.local_world_size == environment.world_size;
 }
 
 std::shared_ptr<comm::FlightRecorder> make_recorder(const Settings& settings,
@@ -139,7 +138,21 @@ void wait_for_all(const Settings& settings, const launch::RankEnvironment& e, st
                          launch::not_come(late, limit, e));
 }
 
+// Of what groups and lists follow from.
+void require_same_shapes(comm::Communicator& world, const Settings& settings,
+                         const launch::RankEnvironment& environment) {
+  const auto config = [&] { return model::config_of(settings.model); };
+  require_same_folder(world, environment, "the model's configuration", [&] { return fingerprint_of(config()); });
+  if (settings.lora.initial_adapter)
+    require_same_folder(world, environment, "the adapter's configuration",
+                        [&] { return fingerprint_of(*adapt::adapter_config(settings.lora, config())); });
+}
+
 }  // namespace
+
+bool one_launcher_started_all(const launch::RankEnvironment& environment) {
+  return environment.launcher == "trireme" && environment.local_world_size == environment.world_size;
+}
 
 comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnvironment& environment) {
   if (environment.token.empty())
@@ -155,13 +168,13 @@ comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnv
                              .is_server = environment.hosts_store(),
                              .server = environment.server,
                              .place_file = environment.meeting_file,
-                             .listens_already = launcher_listens(environment),
+                             .listens_already = one_launcher_started_all(environment),  // and bound the socket before
                              .timeout = settings.comm.timeout,
                              .reach_timeout = settings.launch.join_timeout,
                              .while_waiting = stop_check(settings)};
   if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
   comm::StoreHandle handle = comm::open_store(options);
-  if (!launcher_listens(environment)) wait_for_all(settings, environment, *handle.client);
+  if (!one_launcher_started_all(environment)) wait_for_all(settings, environment, *handle.client);
   return handle;
 }
 
@@ -227,7 +240,9 @@ Ranks connect_ranks(const Settings& settings, const launch::RankEnvironment& env
   Ranks ranks;
   ranks.meeting = meet(settings, environment);
   if (phases != nullptr) phases->end("rendezvous");
-  ranks.communicators = engine::connect(plan, ranks.meeting.options, settings.engine.poison);
+  comm::CommunicatorPtr world = engine::connect_world(plan, ranks.meeting.options);
+  require_same_shapes(*world, settings, environment);
+  ranks.communicators = engine::connect(plan, ranks.meeting.options, settings.engine.poison, std::move(world));
   ranks.backend = ranks.communicators.world->backend();
   if (ranks.backend == "gloo") tell_protection(ranks.meeting.options, environment);
   if (ranks.meeting.options.bf16_sums && ranks.backend != "gloo" && environment.global_rank == 0)

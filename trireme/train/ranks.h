@@ -23,6 +23,9 @@ struct RankMeeting {
 /// reached, or naming ranks that do not come within launch.join_timeout
 comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnvironment& environment);
 
+/// Whether one launcher of ours has started all ranks, on one machine: they have the same settings and files.
+bool one_launcher_started_all(const launch::RankEnvironment& environment);
+
 /// Options for groups of the job's ranks, without members, name, store and recorder.
 comm::GroupOptions group_options(const Settings& settings, const launch::RankEnvironment& environment);
 
@@ -49,7 +52,8 @@ struct Ranks {
   std::string backend;  ///< what the ranks talk through: "shm", "gloo", "local"
 };
 
-/// Errors    CommError naming a rank that does not join
+/// Errors    CommError naming a rank that does not join; UsageError on every rank if they have models or adapters of
+///           other shapes
 Ranks connect_ranks(const Settings& settings, const launch::RankEnvironment& environment, const plan::StepPlan& plan,
                     StartPhases* phases = nullptr);
 

@@ -20,6 +20,7 @@
 #include "trireme/settings/derived.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/model_source.h"
+#include "trireme/train/same_weights.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
 
@@ -172,6 +173,8 @@ void check_reference(const char* setting, const std::string& folder, const Setti
 }
 
 void load_reference(Session& s, const fs::path& folder) {
+  require_same_folder(s.world(), s.environment, "the reference's weights",
+                      [&] { return adapt::fingerprint_of(adapt::open_base(folder)); });
   const bool adapts = !s.model.adapters.empty();
   const auto seed = static_cast<uint64_t>(s.settings.seed);
   s.engine->initialize(seed);

@@ -31,14 +31,15 @@ void check_reference(const char* setting, const std::string& folder, const Setti
                      const model::ModelConfig& model);
 
 /// Loads a reference; new adapters beside it add nothing. The engine then holds its weights until others are loaded.
-/// Every rank must call. Errors    CheckpointError, the same on every rank
+/// Every rank must call.
+/// Errors    CheckpointError, the same on every rank; UsageError, too, if ranks have other references
 void load_reference(Session& session, const std::filesystem::path& folder);
 
 /// Reads or computes them. The engine then holds the reference's weights, without adapters, until others are loaded.
 /// Every rank must call. Calls `stops` while it computes; after a stop the numbers mean nothing.
 ///
 /// Cost      a forward pass over all pairs, unless they are cached
-/// Errors    CheckpointError, the same on every rank; Error if the file cannot be written
+/// Errors    as load_reference(); Error if the file cannot be written
 References reference_scores(Session& session, const data::PreferenceData& data, const StopCheck& stops);
 
 }  // namespace trireme::train

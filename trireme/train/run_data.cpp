@@ -88,12 +88,13 @@ void require_same_data(Session& s, data::DataIdentity data, int64_t held_out, ui
   require_same_data(s.world(), data);
 }
 
-void require_same_data(comm::Communicator& world, const data::DataIdentity& data) {
+void require_same_data(comm::Communicator& world, const data::DataIdentity& data, std::string_view what) {
   nlohmann::ordered_json facts = nlohmann::ordered_json::object();
   for (const auto& [name, value] : data.facts()) facts[name] = value;
   if (const std::optional<Unlike> unlike = find_unlike(world, base::json_text(facts)))
-    throw UsageError(fmt::format("rank {} has {}; give every machine the same data", unlike->rank,
-                                 unlike->what.empty() ? "other data than rank 0" : unlike->what));
+    throw UsageError(fmt::format("rank {} has {}; give every machine the same {}", unlike->rank,
+                                 unlike->what.empty() ? fmt::format("other {} than rank 0", what) : unlike->what,
+                                 what));
 }
 
 std::string meet_data(const data::DataSettings& settings, const data::DataIdentity& data, RunState& state) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "trireme/data/training_data.h"
 #include "trireme/text/tokenizer.h"
@@ -32,8 +33,8 @@ data::TrainingData load_run_data(Session& session, const std::filesystem::path& 
 /// Every rank must call, as soon as it has its data: the files may lie on each machine.
 /// Cost      a gather of 8 bytes a rank
 /// Errors    UsageError on every rank if they differ, with what differs on the first rank that has other data than
-///           rank 0
-void require_same_data(comm::Communicator& world, const data::DataIdentity& data);
+///           rank 0; `what` every machine should be given
+void require_same_data(comm::Communicator& world, const data::DataIdentity& data, std::string_view what = "data");
 
 /// The same for a run. What is held out is compared, too, but is no part of the identity that checkpoints keep.
 ///

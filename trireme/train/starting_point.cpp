@@ -13,6 +13,7 @@
 #include "trireme/settings/parse.h"
 #include "trireme/settings/take_over.h"
 #include "trireme/train/out_dir.h"
+#include "trireme/train/same_weights.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -71,7 +72,18 @@ StartingPoint::StartingPoint(Session& session) : s_(session) {
     if (s_.is_first_rank()) found = find_resume(s_.settings, &passed_over_).string();
   });
   resume_ = checkpoint::broadcast_text(s_.world(), found, 0);
-  if (resume_.empty() || !s_.model.adapters.empty()) weights_ = starting_weights(s_.settings);
+  if (resume_.empty() || !s_.model.adapters.empty()) require_same_weights();
+}
+
+// What is read of the folders that the settings name. A checkpoint that is resumed lies where all ranks see it.
+void StartingPoint::require_same_weights() {
+  weights_ = starting_weights(s_.settings);
+  require_same_folder(s_.world(), s_.environment, "the model's weights",
+                      [&] { return weights_.empty() ? "" : adapt::fingerprint_of(adapt::open_base(weights_)); });
+  const auto& adapter = s_.settings.lora.initial_adapter;
+  if (adapter && resume_.empty())
+    require_same_folder(s_.world(), s_.environment, "lora.initial_adapter",
+                        [&] { return fingerprint_of(adapt::open_adapter_folder(*adapter)); });
 }
 
 // If the user named a checkpoint, no other one is taken. A restart has found and named its checkpoint itself.

@@ -25,7 +25,7 @@ class StartingPoint {
  public:
   /// All ranks take what find_resume() finds on rank 0. If each rank looked for itself, while checkpoints are saved or
   /// deleted or a file system caches its listing, ranks could resume different steps. Every rank must call.
-  /// Errors    as find_resume(), the same on every rank
+  /// Errors    as find_resume(), the same on every rank; UsageError, too, if ranks would start from other weights
   explicit StartingPoint(Session& session);
 
   /// The checkpoint that is resumed; empty: a new run.
@@ -40,6 +40,7 @@ class StartingPoint {
   std::vector<std::string> describe() const;
 
  private:
+  void require_same_weights();
   RunState load_base();
   std::optional<std::filesystem::path> older(const std::filesystem::path& damaged) const;
 
