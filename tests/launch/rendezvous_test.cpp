@@ -269,7 +269,7 @@ TEST_F(Machines, ThoseWhoCameAreToldToo) {
   guest->set("0/member/0", "2 -1 guest");
   Soon<std::string> plan([&] { return guest->get("0/plan", kLongEnough).value(); });
   EXPECT_ANY_THROW(meets(*a).get());
-  EXPECT_THAT(plan.get(), HasSubstr("refused 2 machines came"));
+  EXPECT_THAT(plan.get(), HasSubstr("failed 2 machines came"));
   const auto start = std::chrono::steady_clock::now();
   a.reset();
   EXPECT_GE(std::chrono::steady_clock::now() - start, 1s) << "it leaves them time to read that";
@@ -284,9 +284,76 @@ TEST_F(Machines, MachinesThatContradictEachOtherAreRefusedOnAll) {
     try {
       place->get();
       FAIL();
-    } catch (const Error& error) {
+    } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("starts 4 ranks"), HasSubstr("say the same --devices on all")));
     }
+  }
+}
+
+TEST_F(Machines, OtherSettingsBeforeTheFirstRoundAreRefusedOnAll) {
+  RendezvousOptions o = options(3, 3), same = options(3, 3), unlike = options(3, 3);
+  o.settings = same.settings = R"({"optimizer.lr": "1"})";
+  unlike.settings = R"({"optimizer.lr": "2"})";
+  auto a = decider(std::move(o)), b = other(std::move(same));
+  auto first = meets(*a), second = meets(*b);
+  ASSERT_TRUE(client()->wait({"0/member/0", "0/member/1"}, kLongEnough));
+  auto c = other(std::move(unlike));
+  auto third = meets(*c);
+  for (auto* place : {&third, &first, &second}) {
+    try {
+      place->get();
+      FAIL();
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("has optimizer.lr 2, rank 0 has 1; start every machine with the same"),
+                                      ::testing::StartsWith("machine ")));
+    }
+  }
+}
+
+TEST_F(Machines, ANewcomerWithOtherSettingsIsRefusedAndTheJobGoesOn) {
+  RendezvousOptions o = options(1, 2), unlike = options(1, 2);
+  o.last_call = 100ms;
+  o.settings = R"({"optimizer.lr": "1"})";
+  unlike.settings = R"({"optimizer.lr": "2"})";
+  auto a = decider(std::move(o));
+  EXPECT_EQ(meets(*a).get().count, 1);
+  auto b = other(std::move(unlike));
+  try {
+    meets(*b).get();
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has optimizer.lr 2, rank 0 has 1"));
+  }
+  b.reset();
+  EXPECT_FALSE(has_ended(*a, 0));
+  EXPECT_TRUE(concludes(*a, {.kind = Kind::failed, .words = "failed at step 4 (x)"}).get().again);
+  EXPECT_EQ(meets(*a).get().count, 1) << "nobody waits for it";
+}
+
+TEST_F(Machines, ANewcomerWithANumberThatIsTakenIsRefusedAndTheJobGoesOn) {
+  RendezvousOptions o = options(2, 3), second = options(2, 3), again = options(2, 3);
+  o.last_call = 1s;  // in which both come again
+  o.node_rank = 0;
+  second.node_rank = again.node_rank = 1;
+  o.name = "a", second.name = "b", again.name = "newcomer";
+  auto a = decider(std::move(o)), b = other(std::move(second));
+  auto first = meets(*a), of_b = meets(*b);
+  EXPECT_EQ(first.get().count, 2);
+  of_b.get();
+  auto c = other(std::move(again));
+  auto of_c = meets(*c);
+  EXPECT_FALSE(of_c.is_there(200ms));
+  auto v = concludes(*b, {.kind = Kind::failed, .words = "failed at step 4 (x)"});
+  auto w = concludes(*a, {.kind = Kind::consequence, .words = "its ranks were stopped"});
+  EXPECT_TRUE(v.get().again && w.get().again);
+  auto x = meets(*a), y = meets(*b);
+  EXPECT_EQ(x.get().count, 2);
+  EXPECT_EQ(y.get().count, 2);
+  try {
+    of_c.get();
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("another machine of this job is number 1 already"));
   }
 }
 

@@ -70,6 +70,19 @@ TEST(Verdict, PausesGrowToAMinute) {
   EXPECT_EQ(pause_before_restart(1000), 60s);
 }
 
+TEST(Verdict, ARefusalIsTheSameOnAllMachines) {
+  History history;
+  const RoundResult refused{.kind = Kind::refused, .words = "its ranks were refused", .machine = "b"};
+  for (const std::vector<RoundResult>& results :
+       {std::vector{kConsequence, refused}, {kOver, refused}, {kFailed, refused}}) {
+    const Verdict verdict = verdict_of(text_of(judged(results, 5, history)));
+    EXPECT_FALSE(verdict.again);
+    EXPECT_TRUE(verdict.refused);
+    EXPECT_EQ(verdict.why, "the ranks of machine b were refused; its launcher says why");
+  }
+  EXPECT_FALSE(verdict_of(text_of(judged({kOver, kDone}, 5, history))).refused);
+}
+
 TEST(Verdict, TravelsAsText) {
   const RoundResult result = result_of(text_of(kFailed));
   EXPECT_EQ(result.kind, kFailed.kind);

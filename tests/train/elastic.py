@@ -27,11 +27,12 @@ class Machines:
         self.ring, self.out, self.endpoint, self.started = r, out, f"127.0.0.1:{free_port()}", {}
         values = {"comm__timeout": "20s", "launch__last_call": "2s", "train__max_steps": STEPS, "train__save_interval": 50,
                   "save__keep_last": 0, "nnodes": nnodes, "rdzv_endpoint": self.endpoint} | settings
-        self.command = r.command(out, **values)
+        self.values = values
 
-    def start(self, name):
+    def start(self, name, **changes):
+        command = self.ring.command(self.out, **(self.values | changes))
         with open(self.ring.folder / f"{self.out}-{name}.txt", "w") as log:
-            self.started[name] = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.ring.folder,
+            self.started[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.ring.folder,
                                                   env=ring.environment(TRIREME_HOST_ID=name))
         if len(self.started) == 1:  # it serves the meeting place, and is machine 0
             place = self.ring.folder / self.out / f".meeting-{self.endpoint.replace(':', '-')}"
@@ -117,6 +118,42 @@ def a_failed_rank_starts_all_again_and_a_late_machine_joins(r, straight):
     r.require_nothing_is_left("again", "a failed rank")
 
 
+def a_late_machine_with_other_settings_is_refused(r, straight):
+    machines = Machines(r, "unlike", "1:3", launch__max_restarts=3)
+    machines.start("a")
+    machines.await_text("a", "machine 0 of 1: ranks 0 to 0 of 1")
+    machines.await_checkpoint()
+    for name, changes, sentence in [("b", {"optimizer__lr": 2e-3}, " has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
+                                    ("c", {"devices": 2}, " has devices 2, rank 0 has 1; ")]:
+        machines.start(name, **changes)
+        code = machines.finish(name, 30)
+        ring.check(code == 2 and sentence in machines.text(name), f"a machine that comes late with another {list(changes)[0]} is refused", machines.everything())
+    [rank] = machines.ranks_of("a")
+    os.kill(rank, signal.SIGKILL)
+    code = machines.finish("a")
+    ring.check(code == 0 and "start number 2" in machines.text("a"), "and the job goes on without it, after a restart, too", machines.everything())
+    same_losses(r, "unlike", straight, "machines that were refused")
+
+
+def a_refusal_is_one_on_all_machines(r):
+    """With exit code 2: of settings and numbers by the launchers before the first start, of data by the ranks."""
+    other_text = r.folder / "other.txt"
+    other_text.write_text(r.text.read_text()[100:] + " and a few words more")
+    lr = {"optimizer__lr": 2e-3}
+    for out, changes, sentence in [
+            ("lr", [{}, lr], "has optimizer.lr 0.002, rank 0 has 0.003; start every machine with the same settings"),
+            ("devices", [{}, {"devices": 2}], "has devices 2, rank 0 has 1; start every machine with the same settings"),
+            ("number", [{"launch__node_rank": number} for number in (0, 1, 1)], "two machines say that they are number 1"),
+            ("text", [{}, {"data__train_data_path": other_text}], "rank 1 has the data ")]:
+        machines = Machines(r, f"other-{out}", f"{len(changes)}:{len(changes)}", launch__max_restarts=3)
+        names = "abc"[:len(changes)]
+        for name, change in zip(names, changes):
+            machines.start(name, **change)
+        codes = [machines.finish(name, 60) for name in names]
+        heard = [sentence in machines.text(name) for name in names]
+        ring.check(codes == [2] * len(names) and (any(heard) if out == "text" else all(heard)), f"another {out} is refused on all machines", f"{codes} {machines.everything()}")
+
+
 def stopping_one_machine_stops_all(r):
     machines = Machines(r, "stopped", "2:2", launch__max_restarts=3)
     for name in "ab":
@@ -199,4 +236,6 @@ with ring.Ring(sys.argv[1]) as r:
     a_lost_machine_costs_a_restart(r, straight)
     if ring.SLOW:
         a_failed_rank_starts_all_again_and_a_late_machine_joins(r, straight)
+    a_late_machine_with_other_settings_is_refused(r, straight)
+    a_refusal_is_one_on_all_machines(r)
     stopping_one_machine_stops_all(r)

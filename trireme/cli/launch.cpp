@@ -21,6 +21,7 @@
 #include "trireme/launch/machines/nodes.h"
 #include "trireme/launch/machines/print_job.h"
 #include "trireme/launch/machines/room.h"
+#include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/machines/ssh_hosts.h"
 #include "trireme/launch/supervise/launch.h"
 #include "trireme/launch/supervise/stop_signal.h"
@@ -125,8 +126,11 @@ int run_launch(Arguments arguments) {
       {.num_ranks = options.num_ranks, .bytes_of_a_rank = is_subcommand(words.program[0]) ? launch::kBytesOfARank : 0},
       options.oversubscribe);  // before planning, which takes seconds for many ranks
   std::optional<Settings> trained;
+  // What other machines must have alike. Of a program that is not ours only the ranks are known.
+  std::string common = fmt::format(R"({{"devices": "{}"}})", options.num_ranks);
   if (std::optional<ParsedSettings> said = settings_said(settings, words.program)) {
     require_files_for_all(*said);
+    common = launch::common_settings_of_machines(said->settings);
     trained = settings_of_ranks(settings, *std::move(said));
   }
   if (trained) options.planned_bytes = planned_bytes(*trained);
@@ -140,10 +144,12 @@ int run_launch(Arguments arguments) {
   launch::install_stop_signal();  // also ends the wait for other machines
   std::optional<launch::MeetingFile> meeting;
   if (!settings.launch.rdzv_endpoint) launch::check_nodes(settings, environment);
-  if (const auto elastic = launch::elastic_of(settings))
+  if (auto elastic = launch::elastic_of(settings)) {
+    elastic->settings = common;
     options.rendezvous = launch::make_rendezvous(*elastic, settings, true, meeting);
-  else
+  } else {
     options.nodes = launch::choose_nodes(settings, environment, meeting);
+  }
   if (trained) options.remove_leftovers = remover_of_leftovers(options, trained->out_dir);
   return launch::launch_ranks(options);
 }

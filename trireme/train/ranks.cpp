@@ -205,7 +205,7 @@ void require_same_settings(const Settings& settings, const launch::RankEnvironme
   const auto unlike = find_unlike(*world, launch::common_settings(settings, environment));
   if (!unlike || unlike->what.empty()) return;
   const std::string machine = checkpoint::broadcast_text(*world, launch::machine_name(), unlike->rank);
-  throw UsageError(launch::refusal_of(unlike->rank, machine, unlike->what));
+  throw UsageError(launch::refusal_of(launch::name_of_rank(unlike->rank, machine), unlike->what));
 }
 
 RankMeeting meet(const Settings& settings, const launch::RankEnvironment& environment) {

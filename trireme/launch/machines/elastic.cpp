@@ -7,6 +7,7 @@
 #include "trireme/base/units.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/identity/rank_setup.h"
+#include "trireme/launch/machines/same_settings.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 
@@ -84,6 +85,7 @@ std::optional<Elastic> elastic_of(const Settings& settings) {
                       "machine has {}",
                       *l.nnodes, own_address()));
   }
+  elastic.settings = common_settings_of_machines(settings);
   if (l.rdzv_endpoint) {
     read_endpoint(*l.rdzv_endpoint, elastic);
     return elastic;
@@ -140,6 +142,7 @@ std::shared_ptr<Rendezvous> make_rendezvous(const Elastic& elastic, const Settin
                             .job = environment.job_id,
                             .least = elastic.least,
                             .most = elastic.most,
+                            .settings = elastic.settings,
                             .num_ranks = static_cast<int>(settings.devices.value_or(1)),
                             .node_rank = number,
                             .max_restarts = static_cast<int>(l.max_restarts),

@@ -17,6 +17,7 @@ struct Elastic {
   std::string host;  ///< where the launchers meet
   int port = 0;
   int least = 1, most = 1;  ///< allowed numbers of machines
+  std::string settings = {};  ///< as given here: what all machines must have alike (same_settings.h)
 };
 
 /// Empty for one machine, and for machines with fixed numbers and no restarts.

@@ -15,6 +15,7 @@
 #include "trireme/base/text.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/identity/rank_setup.h"
+#include "trireme/launch/machines/same_settings.h"
 #include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::launch {
@@ -34,7 +35,7 @@ std::string machines(int count) { return base::plural(count, "machine"); }
 Rendezvous::Rendezvous(RendezvousOptions options)
     : options_(std::move(options)),
       place_(fmt::format("{}:{}", options_.host, options_.port)),
-      name_(fmt::format("{}/{}", host_name(), getpid())),
+      name_(options_.name.empty() ? fmt::format("{}/{}", host_name(), getpid()) : options_.name),
       run_(new_job_id()),
       end_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (end_fd_.get() < 0) throw Error(fmt::format("launcher: no descriptor left: {}", std::strerror(errno)));
@@ -57,7 +58,9 @@ Rendezvous::Rendezvous(RendezvousOptions options)
     throw Stopped(
         fmt::format("stopped by {} while looking for the launcher at {}", name_of_stop(stop_signal()), place_));
   }
-  if (decides) client_->set("round", "0");
+  if (!decides) return;
+  client_->set("settings", options_.settings);
+  client_->set("round", "0");
 }
 
 Rendezvous::~Rendezvous() {
@@ -85,13 +88,15 @@ void Rendezvous::decider_has_gone(const std::string& why) const {
       fmt::format("the machine at {}, where the launchers meet, is gone: {}; start the job again", place_, why));
 }
 
-// Waits without limit while the decider lives; empty if a stop is requested.
+// Waits without limit while the decider lives; empty if a stop is requested. Throws if this machine is refused.
 std::optional<std::string> Rendezvous::await(const std::string& key, const std::string& what_for) {
   const auto start = Clock::now();
   bool said = what_for.empty();
   try {
     while (!stop_requested()) {
       if (auto value = client_->get(key, kSlice)) return value;
+      if (const auto why = joined_ ? client_->get(this->key("refused", slot_), 0ms) : std::nullopt)
+        throw UsageError(*why);
       if (!said && Clock::now() - start > kJoinPatience) {
         base::info("{}", what_for);
         said = true;
@@ -103,10 +108,26 @@ std::optional<std::string> Rendezvous::await(const std::string& key, const std::
   return std::nullopt;
 }
 
+// Ranks with other settings would end those of all machines. Until the first round begins, all hear of it.
+void Rendezvous::require_same_settings() {
+  if (server_ || options_.settings.empty()) return;
+  const std::string unlike = difference(options_.settings, client_->get("settings", kSlice).value_or("{}"));
+  if (unlike.empty()) return;
+  const std::string why = refusal_of(fmt::format("machine {}", name_), unlike);
+  if (round_ == 0 && !client_->check({key("plan")})) client_->set(key("refused"), why);
+  throw UsageError(why);
+}
+
+void Rendezvous::refuse_all(const std::string& why) {
+  client_->set(key("plan"), "refused " + why);
+  throw UsageError(why);
+}
+
 bool Rendezvous::join() {
   const auto round = await("round", "");
   if (!round) return false;
   round_ = std::stoi(*round);
+  require_same_settings();
   slot_ = static_cast<int>(client_->add(key("joined"), 1)) - 1;
   client_->set(key("member", slot_),
                fmt::format("{} {} {}", options_.num_ranks, options_.node_rank.value_or(-1), name_));
@@ -155,7 +176,25 @@ std::vector<Rendezvous::Member> Rendezvous::present() {
     if (node_rank >= 0) member.node_rank = node_rank;
     members.insert(slot == slot_ ? members.begin() : members.end(), member);
   }
+  if (round_ > 0) refuse_doubles(members);
   return members;
+}
+
+// Of two machines with one number, the newcomer is refused, and the job goes on. In the first round nobody knows who is
+// right.
+void Rendezvous::refuse_doubles(std::vector<Member>& members) {
+  const auto took_part = [this](const Member& member) {
+    return std::ranges::find(members_, member.name, &Member::name) != members_.end();
+  };
+  std::ranges::stable_partition(members, took_part);
+  std::set<int> numbers;
+  std::erase_if(members, [&](const Member& member) {
+    if (!member.node_rank || numbers.insert(*member.node_rank).second) return false;
+    client_->set(key("refused", member.slot),
+                 fmt::format("another machine of this job is number {} already; give machine {} a number of its own",
+                             *member.node_rank, member.name));
+    return true;
+  });
 }
 
 std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
@@ -164,6 +203,10 @@ std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
   bool said = false;
   while (!stop_requested()) {
     std::vector<Member> members = present();
+    if (const auto why = round_ == 0 ? client_->get(key("refused"), 0ms) : std::nullopt) {
+      members_ = members;  // the destructor waits until they have read it
+      refuse_all(*why);
+    }
     const int came = std::min(static_cast<int>(members.size()), options_.most);
     int fit = came;
     while (fit >= options_.least && options_.can_run_on && !options_.can_run_on(fit)) --fit;
@@ -182,7 +225,7 @@ std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
             fmt::format("{} came to {} within {} s, and the job needs {}", machines(came), place_,
                         std::chrono::ceil<std::chrono::seconds>(options_.join_timeout).count(), options_.least);
         members_ = members;  // the destructor waits until they have read the refusal
-        client_->set(key("plan"), "refused " + why);
+        client_->set(key("plan"), "failed " + why);
         throw Error(why);
       }
     }
@@ -197,7 +240,8 @@ std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
   return std::nullopt;
 }
 
-// "start ADDRESS PORT TOKEN RUN SLOT SLOT ...", the slots by machine; "refused WHY"; "stopped".
+// "start ADDRESS PORT TOKEN RUN SLOT SLOT ...", the slots by machine. Others write "refused WHY", "failed WHY" and
+// "stopped".
 std::string Rendezvous::plan_for(std::vector<Member> members) {
   std::set<int> numbers;
   for (const Member& member : members) {
@@ -207,9 +251,7 @@ std::string Rendezvous::plan_for(std::vector<Member> members) {
                           member.num_ranks, name_, options_.num_ranks);
     if (member.node_rank && !numbers.insert(*member.node_rank).second)
       wrong = fmt::format("two machines say that they are number {}", *member.node_rank);
-    if (wrong.empty()) continue;
-    client_->set(key("plan"), "refused " + wrong);
-    throw UsageError(wrong);
+    if (!wrong.empty()) refuse_all(wrong);
   }
   std::stable_sort(members.begin(), members.end(), [&](const Member& a, const Member& b) {
     // Rank 0 is on this machine, because its socket is here.
@@ -229,6 +271,7 @@ std::optional<Nodes> Rendezvous::place_in(const std::string& plan) {
   in >> what;
   if (what != "start") {
     std::getline(in >> std::ws, why);
+    if (what == "refused") throw UsageError(why);
     throw Error(why);
   }
   Nodes nodes{.count = 0, .rank = -1};

@@ -7,6 +7,9 @@
 // where their ranks meet. Then the ranks run. When they have ended, the decider's verdict says whether there is another
 // round. A machine whose launcher is silent for a while is dropped from the round. A machine that comes while ranks run
 // waits for the next round. The loss of the decider's own machine ends the job.
+//
+// A machine with other settings than the decider's is refused when it knocks. If no round has begun yet, all machines
+// are told and end; afterwards the job goes on without it.
 #pragma once
 
 #include <atomic>
@@ -35,7 +38,9 @@ struct RendezvousOptions {
   store::Token token;
   std::filesystem::path place_file = {};  ///< may hold a newer token if this one is refused
   std::string job;  ///< the job's id
+  std::string name = {};  ///< of this machine, unlike all others; empty: its host and this process
   int least = 1, most = 1;  ///< machines of a round
+  std::string settings = {};  ///< what all machines must have alike (common_settings_of_machines); empty: anything
   int num_ranks = 1;  ///< on each machine
   std::optional<int> node_rank = {};  ///< this machine's number if the user gave one; empty: by arrival
   int max_restarts = 0;
@@ -53,7 +58,8 @@ class Rendezvous {
 
   /// Joins a round and returns this machine's place in it once the round is closed; empty if a stop is requested
   /// first (stop_signal.h), here or at the decider.
-  /// Errors    Error if too few machines join in time, if machines contradict each other, or if the decider is gone
+  /// Errors    UsageError if machines contradict each other, on all of them, or if this one is refused; Error if too
+  ///           few machines join in time, or if the decider is gone
   std::optional<Nodes> meet();
 
   /// Rounds before this one.
@@ -79,6 +85,9 @@ class Rendezvous {
   std::optional<std::string> await(const std::string& key, const std::string& what_for);
   [[noreturn]] void decider_has_gone(const std::string& why) const;
   bool join();
+  void require_same_settings();
+  void refuse_doubles(std::vector<Member>& members);
+  [[noreturn]] void refuse_all(const std::string& why);
   std::vector<Member> present();
   std::optional<std::vector<Member>> gather();
   std::string plan_for(std::vector<Member> members);

@@ -74,6 +74,16 @@ std::string value_of(const config::Setting& setting, const Settings& settings) {
   return config::value_text(setting);
 }
 
+std::string with_common_settings(nlohmann::ordered_json values, const Settings& settings) {
+  Settings shown = settings;
+  declare(shown).for_each([&](const config::Section& section, const config::Setting& setting) {
+    if (!is_among(setting.key, kYetCommon) && (is_among(section.name, kOwnSections) || is_among(setting.key, kOwn)))
+      return;
+    values[std::string(setting.key)] = value_of(setting, settings);
+  });
+  return base::json_text(values);
+}
+
 // A restarted attempt must not read the keys of the one before it.
 std::string key_of(const RankEnvironment& e, std::string_view word) {
   return fmt::format("{}{}", word, e.restart_count > 0 ? fmt::format("#{}", e.restart_count) : "");
@@ -97,14 +107,11 @@ void end_with_others(store::Client& client, const RankEnvironment& e) try {
 }  // namespace
 
 std::string common_settings(const Settings& settings, const RankEnvironment& environment) {
-  nlohmann::ordered_json values{{"world size", std::to_string(environment.world_size)}};
-  Settings shown = settings;
-  declare(shown).for_each([&](const config::Section& section, const config::Setting& setting) {
-    if (!is_among(setting.key, kYetCommon) && (is_among(section.name, kOwnSections) || is_among(setting.key, kOwn)))
-      return;
-    values[std::string(setting.key)] = value_of(setting, settings);
-  });
-  return base::json_text(values);
+  return with_common_settings({{"world size", std::to_string(environment.world_size)}}, settings);
+}
+
+std::string common_settings_of_machines(const Settings& settings) {
+  return with_common_settings({{"devices", std::to_string(settings.devices.value_or(1))}}, settings);
 }
 
 std::string difference(const std::string& own, const std::string& of_rank_0) {
@@ -132,11 +139,13 @@ std::string machine_name() {
   return id == nullptr ? host_name() : id;
 }
 
-std::string refusal_of(int rank, const std::string& machine, const std::string& unlike) {
+std::string refusal_of(const std::string& who, const std::string& unlike) {
   const bool by_processor = unlike.starts_with("precision ") && unlike.find("(auto)") != std::string::npos;
-  return fmt::format("rank {} ({}) has {}; start every machine with the same settings{}", rank, machine, unlike,
+  return fmt::format("{} has {}; start every machine with the same settings{}", who, unlike,
                      by_processor ? ", and name the precision, because auto depends on the processor" : "");
 }
+
+std::string name_of_rank(int rank, const std::string& machine) { return fmt::format("rank {} ({})", rank, machine); }
 
 std::string not_come(const std::vector<int>& late, std::chrono::milliseconds limit, const RankEnvironment& e) {
   return fmt::format(
@@ -170,7 +179,8 @@ void require_same_settings(store::Client& client, const RankEnvironment& e, cons
     if (Clock::now() >= until) throw Error(not_come({0}, limit, e));
   }
   const std::string other = difference(own, *first);
-  if (!other.empty()) throw UsageError(tell_all(client, e, refusal_of(e.global_rank, machine_name(), other)));
+  if (!other.empty())
+    throw UsageError(tell_all(client, e, refusal_of(name_of_rank(e.global_rank, machine_name()), other)));
 }
 
 }  // namespace trireme::launch

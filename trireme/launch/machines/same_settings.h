@@ -26,6 +26,9 @@ constexpr std::chrono::seconds kTimeToTell{5};  ///< that a refused rank waits f
 /// For precision auto the value is what it means on this machine.
 std::string common_settings(const Settings& settings, const RankEnvironment& environment);
 
+/// The same for the launchers of machines that meet (rendezvous.h), with the number of ranks that each starts.
+std::string common_settings_of_machines(const Settings& settings);
+
 /// What a rank has unlike rank 0, of two objects of JSON: "optimizer.lr 0.002, rank 0 has 0.001"; "" if nothing. Keys
 /// that only one of the two has are another version's, and are passed over.
 std::string difference(const std::string& own, const std::string& of_rank_0);
@@ -33,10 +36,12 @@ std::string difference(const std::string& own, const std::string& of_rank_0);
 /// The name of this machine in refusals.
 std::string machine_name();
 
-/// Why a rank is refused: "rank 1 (host-b) has optimizer.lr 0.002, rank 0 has 0.001; start every machine with the same
-/// settings".
+/// Why a rank or a machine is refused: "rank 1 (host-b) has optimizer.lr 0.002, rank 0 has 0.001; start every machine
+/// with the same settings".
 /// @param unlike  what difference() says
-std::string refusal_of(int rank, const std::string& machine, const std::string& unlike);
+std::string refusal_of(const std::string& who, const std::string& unlike);
+/// "rank 1 (host-b)".
+std::string name_of_rank(int rank, const std::string& machine);
 
 /// That these ranks have not come within `limit` (launch.join_timeout), and what to do.
 std::string not_come(const std::vector<int>& late, std::chrono::milliseconds limit, const RankEnvironment& environment);

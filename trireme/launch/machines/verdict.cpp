@@ -12,6 +12,7 @@ namespace trireme::launch {
 namespace {
 using Kind = RoundResult::Kind;
 constexpr char kBetween = '\x1f';
+constexpr int kAgain = 1, kRefused = 2;  // in a verdict's text
 
 std::vector<std::string> parts_of(std::string_view text, std::size_t count) {
   std::vector<std::string> parts;
@@ -55,12 +56,17 @@ RoundResult result_of(std::string_view text) {
 }
 
 std::string text_of(const Verdict& verdict) {
-  return fmt::format("{:d}{}{}{}{}", verdict.again, kBetween, verdict.pause.count(), kBetween, verdict.why);
+  const int next = verdict.again ? kAgain : verdict.refused ? kRefused : 0;
+  return fmt::format("{}{}{}{}{}", next, kBetween, verdict.pause.count(), kBetween, verdict.why);
 }
 
 Verdict verdict_of(std::string_view text) {
   const auto parts = parts_of(text, 3);
-  return {parts[0] == "1", std::chrono::seconds(number_of(parts[1])), parts[2]};
+  const int next = number_of(parts[0]);
+  return {.again = next == kAgain,
+          .pause = std::chrono::seconds(number_of(parts[1])),
+          .why = parts[2],
+          .refused = next == kRefused};
 }
 
 std::chrono::seconds pause_before_restart(int restarts) {
@@ -69,6 +75,9 @@ std::chrono::seconds pause_before_restart(int restarts) {
 }
 
 Verdict judge(std::span<const RoundResult> results, int max_restarts, History& history) {
+  if (const RoundResult* refused = find(results, Kind::refused))
+    return {.why = fmt::format("the ranks of machine {} were refused; its launcher says why", refused->machine),
+            .refused = true};
   if (find(results, Kind::over)) return {};
   const RoundResult* cause = nullptr;
   for (const Kind kind : {Kind::failed, Kind::lost, Kind::consequence})

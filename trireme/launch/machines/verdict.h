@@ -13,7 +13,8 @@ namespace trireme::launch {
 struct RoundResult {
   enum class Kind {
     done,         ///< all ranks succeeded
-    over,         ///< stopped as asked, or settings refused: a restart would not help
+    over,         ///< stopped as asked
+    refused,      ///< settings or files were refused: a restart would not help
     failed,       ///< a rank of this machine failed first
     consequence,  ///< ranks failed because ranks of other machines were gone
     lost,         ///< the machine is silent
@@ -42,6 +43,7 @@ struct Verdict {
   bool again = false;
   std::chrono::seconds pause{0};  ///< before the next round
   std::string why = {};  ///< a sentence for the user; empty: nothing to say
+  bool refused = false;  ///< some ranks were refused: all launchers end with the exit code of a refusal
 };
 
 std::string text_of(const Verdict& verdict);
@@ -50,8 +52,8 @@ Verdict verdict_of(std::string_view text);
 /// The pause before restart number `restarts` + 1: one second, two, four, at most sixty.
 std::chrono::seconds pause_before_restart(int restarts);
 
-/// The job goes on, unless all results are `done`, one is `over`, the same failure comes again (on any rank), or
-/// `max_restarts` are used up. Updates `history`.
+/// The job goes on, unless all results are `done`, one is `over` or `refused`, the same failure comes again (on any
+/// rank), or `max_restarts` are used up. Updates `history`.
 Verdict judge(std::span<const RoundResult> results, int max_restarts, History& history);
 
 }  // namespace trireme::launch

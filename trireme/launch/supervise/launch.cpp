@@ -71,6 +71,7 @@ RoundResult result_of(int code, const std::optional<Supervisor::Failure>& failur
     return {.kind = failure->is_consequence ? Kind::consequence : Kind::failed,
             .who = failure->who,
             .words = failure->words};
+  if (code == kUsageError) return {.kind = Kind::refused, .words = "its ranks were refused"};
   return {.kind = code == 0 ? Kind::done : Kind::over, .agreed = code == kStoppedEarly};
 }
 
@@ -85,6 +86,10 @@ int launch_together(LaunchOptions options) {
     std::optional<Supervisor::Failure> failure;
     const int code = Supervisor(options, others.round()).run(failure);
     const Verdict verdict = others.conclude(result_of(code, failure));
+    if (verdict.refused) {
+      if (code != kUsageError) base::info("{}", verdict.why);
+      return kUsageError;
+    }
     // This machine's ranks may have succeeded where others failed.
     if (!goes_on(verdict)) return code == 0 && !verdict.why.empty() ? 1 : code;
   }

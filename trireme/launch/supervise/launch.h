@@ -32,6 +32,8 @@ struct Nodes {
 
 class Rendezvous;
 
+inline constexpr int kUsageError = 2;  ///< exit code: settings or files were refused
+
 struct LaunchOptions {
   int num_ranks = 1;  ///< on this machine
   std::string executable = {};  ///< path; empty: this program

@@ -15,8 +15,6 @@
 
 namespace trireme::launch {
 namespace {
-constexpr int kUsageError = 2;
-
 // The same for the same failure at the same step: no process ids, no times.
 std::string in_few_words(const RankOutcome& outcome) {
   const int status = *outcome.wait_status;
