@@ -75,7 +75,7 @@ SaveRequest sample_request(const fs::path& out_dir, int64_t step, const SamplePi
           .model = sample_model(scale),
           .optimizer = state_tensors(sample_model(scale), kAdamW),
           .pieces = pieces.pieces,
-          .config_json = R"({"model_type": "llama"})",
+          .config_json = R"({"model_type": "plain"})",
           .generation_config_json = R"({"bos_token_id": 1})",
           .extra_files = {{"settings.yaml", "seed: 42\n"}},
           .state_json = R"({"step": )" + std::to_string(step) + "}"};

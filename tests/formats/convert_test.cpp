@@ -14,6 +14,7 @@
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/torch/file.h"
+#include "trireme/model/model.h"
 
 namespace trireme::formats {
 namespace {
@@ -178,6 +179,68 @@ TEST(ConvertAnything, WhatHoldsNoTensorsIsRefusedAndWhatIsLeftOutIsSaid) {
                       }});
   EXPECT_THAT(notes, testing::Contains(HasSubstr("1 value of")));
   EXPECT_EQ(checkpoint::open_checkpoint(folder / "out").tensors.size(), 1u);
+}
+
+model::ModelConfig tiny_llama() {
+  model::ModelConfig c = model::catalogue_config("llama-5m");
+  c.vocab_size = 16;
+  c.hidden_size = 8;
+  c.intermediate_size = 16;
+  c.num_hidden_layers = 1;
+  c.num_attention_heads = c.num_key_value_heads = 2;
+  c.head_dim = 4;
+  c.max_position_embeddings = 16;
+  c.tie_word_embeddings = false;
+  return c;
+}
+
+std::vector<checkpoint::TensorSpec> tensors_of(const model::ModelConfig& config, const std::string& prefix = "") {
+  std::vector<checkpoint::TensorSpec> tensors;
+  const model::Model model = model::build_model(config, {at::kFloat, at::kFloat});
+  for (const model::ParameterGroup& group : model.groups)
+    for (const model::ParameterSpec& p : group.parameters)
+      tensors.push_back({.name = prefix + p.name, .shape = p.whole_shape(), .dtype = checkpoint::Dtype::f32});
+  return tensors;
+}
+
+TEST(ConvertAnything, AFolderWithSafetensorsIsTheModelOfItsConfig) {
+  const checkpoint::ScratchFolder folder;
+  const model::ModelConfig config = tiny_llama();
+  const std::vector<checkpoint::TensorSpec> all = tensors_of(config);
+  const auto refusal = [&](const std::vector<checkpoint::TensorSpec>& tensors) {
+    fs::remove_all(folder / "model");
+    write_model(folder / "model", tensors);
+    checkpoint::overwrite(folder / "model/config.json", config.to_hugging_face_json("float32"));
+    return refusal_of({.source = folder / "model", .out = folder / "out", .force = true});
+  };
+  EXPECT_EQ(refusal(all), "no error");
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::vector<checkpoint::TensorSpec> lost = all, other = all;
+    lost.erase(lost.begin() + static_cast<std::ptrdiff_t>(i));
+    other[i].shape.push_back(1);
+    if (all[i].name != "lm_head.weight") {  // a model without its head is one, too
+      EXPECT_THAT(refusal(lost), testing::AllOf(HasSubstr("is not a whole model"), HasSubstr(all[i].name + "' [")));
+    }
+    EXPECT_THAT(refusal(other), HasSubstr("tensor '" + all[i].name + "' has shape "));
+  }
+}
+
+TEST(ConvertAnything, NamesBehindAPrefixLoseItInAFolderWithSafetensorsToo) {
+  const checkpoint::ScratchFolder folder;
+  const model::ModelConfig config = tiny_llama();
+  for (const std::string prefix : {"module.", "_orig_mod.", "module._orig_mod.", "model."}) {
+    fs::remove_all(folder / "model");
+    write_model(folder / "model", tensors_of(config, prefix));
+    checkpoint::overwrite(folder / "model/config.json", config.to_hugging_face_json("float32"));
+    std::vector<std::string> notes;
+    convert_checkpoint(
+        {.source = folder / "model", .out = folder / "out", .force = true, .note = [&](const std::string& line) {
+           notes.push_back(line);
+         }});
+    EXPECT_THAT(notes, testing::Contains(prefix + " is taken off the names of all tensors"));
+    const checkpoint::Checkpoint out = checkpoint::open_checkpoint(folder / "out");
+    for (const checkpoint::TensorSpec& tensor : tensors_of(config)) EXPECT_TRUE(out.has_tensor(tensor.name)) << prefix;
+  }
 }
 
 TEST(ConvertAnything, OptimizerStateThatIsLeftOutIsCountedInGoodEnglish) {

@@ -70,6 +70,37 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
       input.files[entry.path().filename().string()] = read(entry.path().filename().string());
 }
 
+/// The model that config.json describes; nothing if there is none, or no model that can be built of so many tensors.
+std::optional<model::ModelConfig> known_model(const std::string& config_json, int64_t num_tensors) {
+  if (config_json.empty()) return std::nullopt;
+  try {
+    model::ModelConfig config = model::parse_hugging_face_config(config_json, "config.json");
+    if (config.quantized != base::BlockFormat::none) return std::nullopt;
+    if (config.num_hidden_layers <= num_tensors) model::build_model(config, {at::kFloat, at::kFloat});
+    return config;
+  } catch (const Error&) {  // it is copied, whatever it says
+    return std::nullopt;
+  }
+}
+
+bool all_are_empty(const TensorSource& source) {
+  return std::ranges::all_of(source.tensors(), [](const TensorSpec& t) { return num_elements(t.shape) == 0; });
+}
+
+/// Takes the prefix of a wrapped model off all names. If config.json `is_its_own`, the model has to be whole.
+void meet_config(ConvertInput& input, const fs::path& path, bool is_its_own) {
+  const TensorSource& stored = input.tensors();
+  const auto config = known_model(input.config_json, std::ssize(stored.tensors()));
+  if (!config || all_are_empty(stored)) return;
+  if (const std::string prefix = wrapper_prefix(*config, stored.tensors()); !prefix.empty()) {
+    std::vector<MappedTensor> map;
+    for (const TensorSpec& tensor : stored.tensors()) map.push_back(renamed(tensor, tensor.name.substr(prefix.size())));
+    input.chain.push_back(std::make_unique<MappedSource>(stored, std::move(map)));
+    input.notes.push_back(fmt::format("{} is taken off the names of all tensors", prefix));
+  }
+  if (is_its_own) check_model_tensors(*config, input.tensors().tensors(), path.string(), /*may_vary=*/true);
+}
+
 /// The merged model is asked in the chat template that the adapter was trained in.
 void take_template_of_adapter(const adapt::ModelPlace& place, ConvertInput& input) {
   const fs::path adapter = adapt::adapter_of(place);
@@ -103,6 +134,7 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
     input.chain.push_back(std::move(scaled));
     if (!input.config_json.empty()) input.config_json = without_quantization(input.config_json);
   }
+  meet_config(input, folder, /*is_its_own=*/true);
   return input;
 }
 
@@ -129,37 +161,6 @@ ConvertInput open_gguf(const fs::path& path) {
   check_model_tensors(model::parse_hugging_face_config(input.config_json, path.string()), input.tensors().tensors(),
                       path.string());
   return input;
-}
-
-/// The model that config.json describes; nothing if there is none, or no model that can be built of so many tensors.
-std::optional<model::ModelConfig> known_model(const std::string& config_json, int64_t num_tensors) {
-  if (config_json.empty()) return std::nullopt;
-  try {
-    model::ModelConfig config = model::parse_hugging_face_config(config_json, "config.json");
-    if (config.quantized != base::BlockFormat::none) return std::nullopt;
-    if (config.num_hidden_layers <= num_tensors) model::build_model(config, {at::kFloat, at::kFloat});
-    return config;
-  } catch (const Error&) {  // it is copied, whatever it says
-    return std::nullopt;
-  }
-}
-
-bool all_are_empty(const TensorSource& source) {
-  return std::ranges::all_of(source.tensors(), [](const TensorSpec& t) { return num_elements(t.shape) == 0; });
-}
-
-/// Takes the prefix of a wrapped model off all names. If config.json `is_its_own`, the model has to be whole.
-void meet_config(ConvertInput& input, const fs::path& path, bool is_its_own) {
-  const TensorSource& stored = input.tensors();
-  const auto config = known_model(input.config_json, std::ssize(stored.tensors()));
-  if (!config || all_are_empty(stored)) return;
-  if (const std::string prefix = wrapper_prefix(*config, stored.tensors()); !prefix.empty()) {
-    std::vector<MappedTensor> map;
-    for (const TensorSpec& tensor : stored.tensors()) map.push_back(renamed(tensor, tensor.name.substr(prefix.size())));
-    input.chain.push_back(std::make_unique<MappedSource>(stored, std::move(map)));
-    input.notes.push_back(fmt::format("{} is taken off the names of all tensors", prefix));
-  }
-  if (is_its_own) check_model_tensors(*config, input.tensors().tensors(), path.string(), /*may_vary=*/true);
 }
 
 /// A .pth, .pt or .bin file, or a Hugging Face folder with such files; config.json may lie beside it.
