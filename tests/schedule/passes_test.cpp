@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "example.h"
+#include "trireme/schedule/lifetimes.h"
+#include "trireme/schedule/placement.h"
 
 namespace trireme::schedule {
 namespace {
@@ -33,6 +37,26 @@ TEST(Passes, AnIndexFindsTheValuesOfAList) {
               s.find(v.kind, v.owner, v.micro_batch, v.instance))
         << v.label;
   EXPECT_EQ(index.find(ValueKind::cache, 0, 0), -1);
+}
+
+TEST(Passes, LifetimesSayWhatBeginsAndEndsWithEachAction) {
+  const OffloadSettings offload{.optimizer = Tier::cpu, .gradients = Tier::cpu, .activations = Tier::cpu};
+  Schedule s = training_schedule(declare({.blocks = 4, .recompute = true, .offload = offload}));
+  place({&s, 1});
+  const Lifetimes lives(s);
+  std::vector<int> began(s.values.size()), ended(s.values.size());
+  for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
+    EXPECT_TRUE(std::ranges::is_sorted(lives.beginning(i)) && std::ranges::is_sorted(lives.ending(i)));
+    for (const int v : lives.beginning(i)) began[v] += s.values[v].first == i ? 1 : 100;
+    for (const int v : lives.ending(i)) ended[v] += s.values[v].last == i ? 1 : 100;
+  }
+  for (int i = 0; i < static_cast<int>(s.values.size()); ++i) {
+    const Value& v = s.values[i];
+    EXPECT_EQ(began[i], v.persistent || v.held || v.first < 0 ? 0 : 1) << v.label;
+    EXPECT_EQ(ended[i], began[i]) << v.label;
+    const bool is_taken_over = std::ranges::any_of(s.values, [&](const Value& other) { return other.takes_over == i; });
+    EXPECT_EQ(lives.continues(i), is_taken_over) << v.label;
+  }
 }
 
 TEST(Passes, FullShardGathersAGroupForForwardAndAgainForBackward) {

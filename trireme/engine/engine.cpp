@@ -325,11 +325,12 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   const base::Stopwatch watch;
   timeline_.clear();
   const int count = static_cast<int>(s.actions.size());
+  const auto lives = options_.poison ? std::optional<schedule::Lifetimes>(s) : std::nullopt;
   for (int i = 0; i < count; ++i) {
     wait_until(i);
-    if (options_.poison) {
-      poison_ended(s, i - 1);
-      set_guards(s, i);
+    if (lives) {
+      poison_ended(s, *lives, i - 1);
+      set_guards(s, *lives, i);
     }
     progress();
     const double begin = watch.seconds();
@@ -339,7 +340,7 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
     timeline_.push_back({i, begin, watch.seconds()});
   }
   wait_until(count);
-  if (options_.poison) poison_ended(s, count - 1);
+  if (lives) poison_ended(s, *lives, count - 1);
 } catch (...) {
   // Copies under way end here, or the next list would run over them. The first error counts.
   if (!on_gpu())

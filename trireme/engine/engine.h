@@ -28,6 +28,7 @@
 #include "trireme/optim/exact_sum.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/plan/step_plan.h"
+#include "trireme/schedule/lifetimes.h"
 
 namespace trireme::ops::cuda {
 struct CopyStream;
@@ -284,8 +285,8 @@ class Engine {
   void keep_transfers();
 
   // poison.cpp
-  void poison_ended(const schedule::Schedule& schedule, int index);
-  void set_guards(const schedule::Schedule& schedule, int index);
+  void poison_ended(const schedule::Schedule& schedule, const schedule::Lifetimes& lives, int index);
+  void set_guards(const schedule::Schedule& schedule, const schedule::Lifetimes& lives, int index);
 
   const model::Model& model_;
   plan::StepPlan plan_;
