@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "support.h"
@@ -242,6 +243,75 @@ TEST(Wrap, RefusesModulesWhoseParametersLieInTheMemoryOfATrainer) {
   EXPECT_THAT(
       message_of<UsageError>(build),
       HasSubstr("the parameters of 'first' lie in the memory of a Trainer that had them before; call its store()"));
+}
+
+// The text of the error of LibTorch that `call` ends with.
+template <class Call>
+std::string refusal_by_libtorch(Call call) {
+  try {
+    call();
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Wrap, ModulesWhoseTrainerHasGoneWithoutStoreRefuseEveryUseInOneSentence) {
+  nn::Linear first(3, 5), last(5, 3);
+  at::Tensor view;
+  {
+    Trainer trainer(build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, kExample), {});
+    trainer.backward(kExample.inputs, kExample.targets);
+    trainer.step(1e-2);
+    view = first->weight.detach().t();
+  }
+  const std::string sentence =
+      "[wrap] the parameters of 'first' lay in the memory of a Trainer that has gone; call its store() before it goes";
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(refusal_by_libtorch([&] { first(kExample.inputs); }), sentence);
+  EXPECT_EQ(refusal_by_libtorch([&] { first->weight.clone(); }), sentence);
+  EXPECT_EQ(refusal_by_libtorch([&] { first->bias.sum(); }), sentence);
+  EXPECT_EQ(refusal_by_libtorch([&] { first->weight.zero_(); }), sentence);
+  EXPECT_EQ(refusal_by_libtorch([&] { first->to(at::kDouble); }), sentence);
+  EXPECT_EQ(refusal_by_libtorch([&] { (void)first->weight.const_data_ptr(); }), sentence);
+  EXPECT_EQ(refusal_by_libtorch([&] { view.clone(); }), sentence);
+  EXPECT_THAT(refusal_by_libtorch([&] { last(torch::ones({4, 5})); }), HasSubstr("the parameters of 'last' lay in"));
+}
+
+TEST(Wrap, ModulesHaveNoValuesBetweenTheirTrainerAndItsFirstStepAndTheStepGoesOn) {
+  nn::Linear first(3, 5), last(5, 3);
+  const at::Tensor before = first->weight.detach().clone();
+  Trainer trainer(build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, kExample), {});
+  EXPECT_EQ(refusal_by_libtorch([&] { first(kExample.inputs); }),
+            "[wrap] the parameters of 'first' have no values before the first step of their Trainer; call its store() "
+            "to read them");
+  trainer.store();
+  EXPECT_TRUE(at::equal(first->weight, before));
+  trainer.backward(kExample.inputs, kExample.targets);
+  trainer.step(1e-2);
+  trainer.store();
+  EXPECT_FALSE(at::equal(first->weight, before));
+}
+
+// The modules are a second trainer's by then, which goes on.
+TEST(Wrap, ATrainerThatGoesAfterItsModulesWereStoredTakesNothingFromTheNext) {
+  torch::manual_seed(3);
+  nn::Linear first(3, 5), last(5, 3);
+  const auto build = [&] {
+    return build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, kExample);
+  };
+  auto before = std::make_unique<Trainer>(build(), TrainerOptions{});
+  before->store();
+  Trainer next(build(), {});
+  const auto step = [&] {
+    next.backward(kExample.inputs, kExample.targets);
+    return next.step(1e-2).loss;
+  };
+  const double loss = step();
+  before.reset();
+  EXPECT_LT(step(), loss);
+  next.store();
+  EXPECT_TRUE(at::equal(first->weight, next.parameters()[0].tensor));
 }
 
 TEST(Wrap, TrainingStartsFromTheModulesValuesAndStoreGivesThemBack) {

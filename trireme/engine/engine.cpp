@@ -80,6 +80,8 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
     longest = std::max(longest, bound_[list.list].size());
   }
   timeline_.reserve(longest);
+  for (const auto& unit : model_.units)
+    if (unit->keeps_references()) wrapped_.push_back(unit.get());
   for (const auto& c : {comm_.gather, comm_.reduce, comm_.replicas, comm_.stages[0], comm_.stages[1]})
     if (c->size() > 1) asynchronous_.push_back(c.get());
   // Micro-batch i of the global batch is the (i / n)-th of data rank i % n; its context-parallel parts follow.
@@ -100,7 +102,9 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   }
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  for (const model::Unit* unit : wrapped_) unit->end_memory();
+}
 
 std::span<char> Engine::lent_memory() const {
   const int64_t bytes = plan_.request.lent_bytes;

@@ -289,6 +289,7 @@ class Engine {
   void set_guards(const schedule::Schedule& schedule, const schedule::Lifetimes& lives, int index);
 
   const model::Model& model_;
+  std::vector<const model::Unit*> wrapped_;  ///< units whose modules have parameters in this engine's memory
   plan::StepPlan plan_;
   Communicators comm_;
   EngineOptions options_;

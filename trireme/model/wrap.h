@@ -17,6 +17,7 @@
 //               probe run measures them when the model is built (AllocatorMemory; engine::autograd_allowance).
 //   weights     From the first step on, the modules' parameters are views of planned memory, set before each action.
 //               Between actions their values are undefined; engine::store_parameters gives them own memory again.
+//               Before the first step, and once the engine has gone, reading them is an error with a sentence.
 //   buffers     Each rank has its own buffers and frozen parameters. So BatchNorm's running statistics are those of the
 //               rank's micro-batches. Checkpoints contain neither.
 //   zero bubble These schedules run the whole backward in place of the input half.

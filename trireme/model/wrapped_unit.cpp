@@ -15,22 +15,43 @@
 namespace trireme::model {
 namespace {
 
-// A tensor in the memory of `value`, with its own storage, whose address can be set; that then frees `value`.
-at::Tensor movable(const at::Tensor& value) {
-  auto* kept = new at::Tensor(value);
-  at::DataPtr data(value.data_ptr(), kept, [](void* p) { delete static_cast<at::Tensor*>(p); }, value.device());
+// A tensor like `like` with its own storage, whose address can be set.
+at::Tensor with_storage(at::DataPtr data, const at::Tensor& like) {
   const auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(value.nbytes()), std::move(data), nullptr, false);
-  return at::empty({0}, value.options()).set_(c10::Storage(storage), 0, value.sizes(), value.strides());
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(like.nbytes()), std::move(data), nullptr, false);
+  return at::empty({0}, like.options()).set_(c10::Storage(storage), 0, like.sizes(), like.strides());
 }
 
-// Marks a storage whose address was set to planned memory, which ends with its engine. Frees nothing.
+// One in the memory of `value`, which is freed when another address is set.
+at::Tensor movable(const at::Tensor& value) {
+  auto* kept = new at::Tensor(value);
+  return with_storage({value.data_ptr(), kept, [](void* p) { delete static_cast<at::Tensor*>(p); }, value.device()},
+                      value);
+}
+
+// Marks a storage whose address a unit has set to planned memory, which ends with its engine. Frees nothing.
 void in_planned_memory(void*) {}
 
-at::DataPtr planned(void* address, at::Device device) { return {address, nullptr, &in_planned_memory, device}; }
+at::DataPtr planned(void* address, at::Device device, const Unit* by) {
+  return {address, const_cast<Unit*>(by), &in_planned_memory, device};
+}
+
+c10::StorageImpl& storage_of(const at::Tensor& parameter) { return *parameter.storage().unsafeGetStorageImpl(); }
+
+// The address in a parameter's storage, which may refuse to be read.
+const at::DataPtr& address_of(const at::Tensor& parameter) {
+  return storage_of(parameter)._mutable_data_ptr_no_checks();
+}
 
 bool is_in_planned_memory(const at::Tensor& parameter) {
-  return parameter.has_storage() && parameter.storage().data_ptr().get_deleter() == &in_planned_memory;
+  return parameter.has_storage() && address_of(parameter).get_deleter() == &in_planned_memory;
+}
+
+// Whoever reads or writes the parameter, or a view of it, gets the sentence. This cannot be taken back: a parameter
+// that gets memory again gets another storage.
+void refuse_reads(const at::Tensor& parameter, const std::string& why, const Unit* by) {
+  storage_of(parameter).set_data_ptr_noswap(planned(nullptr, parameter.device(), by));
+  storage_of(parameter).release_data_and_set_meta_custom_data_ptr_error_msg_(why);
 }
 
 at::Tensor random_state() {
@@ -74,7 +95,22 @@ void WrappedUnit::train(bool training) const {
 void WrappedUnit::release_initial() const {
   initial_.clear();
   for (const at::Tensor& p : parameters_)
-    p.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(planned(nullptr, p.device()));
+    refuse_reads(p,
+                 fmt::format("[wrap] the parameters of '{}' have no values before the first step of their Trainer; "
+                             "call its store() to read them",
+                             name()),
+                 this);
+}
+
+void WrappedUnit::end_memory() const {
+  graphs_.clear();
+  for (const at::Tensor& p : parameters_)
+    if (is_in_planned_memory(p) && address_of(p).get_context() == this)  // not of a later model's unit
+      refuse_reads(p,
+                   fmt::format("[wrap] the parameters of '{}' lay in the memory of a Trainer that has gone; call its "
+                               "store() before it goes",
+                               name()),
+                   this);
 }
 
 void WrappedUnit::own(int index, const at::Tensor& value) const {
@@ -148,9 +184,15 @@ double WrappedUnit::forward_flops(const BatchShape&) const {
 
 void WrappedUnit::bind(const UnitTensors& t) const {
   for (size_t i = 0; i < t.parameters.size(); ++i) {
-    c10::StorageImpl* storage = parameters_[i].storage().unsafeGetStorageImpl();
-    void* address = t.parameters[i].data_ptr();
-    if (storage->data() != address) storage->set_data_ptr_noswap(planned(address, t.parameters[i].device()));
+    void* const address = t.parameters[i].data_ptr();
+    at::Tensor parameter = parameters_[i];
+    at::DataPtr data = planned(address, parameter.device(), this);
+    if (is_in_planned_memory(parameter) && address_of(parameter).get() == nullptr) {  // it refuses to be read
+      const at::NoGradGuard no_grad;
+      parameter.set_data(with_storage(std::move(data), parameter));
+    } else if (address_of(parameter).get() != address) {
+      storage_of(parameter).set_data_ptr_noswap(std::move(data));
+    }
   }
 }
 

@@ -3,7 +3,8 @@
 //
 // Autograd saves the module's parameters and views of them, so these tensors are never replaced. Instead, the address
 // in their storage is set before each action. So saved views read the weight's present memory, also when the weight was
-// gathered again to another place.
+// gathered again to another place. Before the first action and after the engine's end there is no such memory: then
+// the storage refuses to be read, with a sentence.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -68,6 +69,7 @@ class WrappedUnit : public Unit {
   const std::vector<at::Tensor>* initial() const override { return &initial_; }
   void release_initial() const override;
   void own(int index, const at::Tensor& value) const override;
+  void end_memory() const override;
 
  private:
   struct Graph {
