@@ -138,6 +138,21 @@ def other_files_are_refused(r, token_file):
         all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], f"rank 1 has {what} ", f"another {what} on one rank is refused")
 
 
+def other_rules_of_a_task_are_refused(r, token_file):
+    """The same rows with the same prompts and targets: only what becomes of an answer differs."""
+    (r.folder / "rows.jsonl").write_text('{"question": "one", "answer": "1"}\n{"question": "two", "answer": "2"}\n')
+    task = "doc_to_text: question\ndoc_to_target: answer\ndataset_path: json\ndataset_kwargs: {data_files: %s}\n" % (r.folder / "rows.jsonl")
+    filters = "generation_kwargs: {max_gen_toks: 4}\nfilter_list:\n- name: first\n  filter:\n  - {function: regex, regex_pattern: '%s'}\n"
+    ranks = Ranks(r, "other-rules")
+    processes = []
+    for rank, pattern in enumerate(("[0-9]", "[0-9]+")):
+        file = r.folder / f"task-{rank}.yaml"
+        file.write_text(task + filters % pattern)
+        processes.append(ranks.start_command(rank, [r.program, "evaluate", str(r.folder / "finished"), "--tasks", f"mine={file}", "--devices", "2",
+                                                    "--launch.token_file", str(token_file)]))
+    all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], "rank 1 has the rules of mine ", "other filters of a task on one rank are refused")
+
+
 def other_weights_are_refused(r):
     """A model to start from, an adapter, a reference: folders, of which each machine has its own."""
     newest = lambda folder: folder / ring.step_folders(folder)[-1]
@@ -232,6 +247,7 @@ with ring.Ring(sys.argv[1]) as r:
     refusals_reach_all(r, **known)
     other_settings_are_refused(r)
     other_files_are_refused(r, token)
+    other_rules_of_a_task_are_refused(r, token)
     other_weights_are_refused(r)
     a_lone_rank_ends_as_asked(r, 1, "meeting_file")
     a_lone_rank_ends_as_asked(r, 1, "token_file", **known)

@@ -47,6 +47,26 @@ TEST(WrittenTask, DefaultsAreThoseOfTheHarness) {
   EXPECT_FALSE(matches_exactly(task.match, "a.", {"b", "A."}));
 }
 
+// Ranks compare them: each may have read another file.
+TEST(WrittenTask, RulesAreEqualIfTheyMeanTheSame) {
+  const std::string filter = "filter_list:\n- name: f\n  filter:\n  - {function: regex, regex_pattern: 'a(.)'";
+  const std::string rules = rules_of(task_of(filter + "}\n"));
+  EXPECT_EQ(rules, rules_of(task_of("# a remark\ntask: another name\ndataset_path: json\ndataset_kwargs: {data_files: "
+                                    "elsewhere.jsonl}\n" +
+                                    filter + ", group_select: 0}\n  - function: take_first\n")));
+  for (const std::string& other : std::vector<std::string>{
+           filter + ", group_select: -1}\n", filter + ", fallback: none}\n", filter + "}\n  - function: strip\n",
+           "filter_list:\n- name: f\n  filter:\n  - {function: regex, regex_pattern: 'b(.)'}\n",
+           "filter_list:\n- name: g\n  filter:\n  - {function: regex, regex_pattern: 'a(.)'}\n",
+           filter + "}\ngeneration_kwargs: {until: [x]}\n", filter + "}\ngeneration_kwargs: {max_gen_toks: 8}\n",
+           filter + "}\ngeneration_kwargs: {temperature: 0.5}\n",
+           filter + "}\nmetric_list:\n- {metric: exact_match, ignore_case: true}\n",
+           filter + "}\nmetric_list:\n- {metric: exact_match, ignore_punctuation: true}\n",
+           filter + "}\nmetric_list:\n- {metric: exact_match, ignore_numbers: true}\n",
+           filter + "}\nmetric_list:\n- {metric: exact_match, regexes_to_ignore: [x]}\n"})
+    EXPECT_NE(rules_of(task_of(other)), rules) << other;
+}
+
 TEST(WrittenTask, DrawsOnlyIfTheFileSaysSo) {
   EXPECT_EQ(task_of("generation_kwargs: {temperature: 0.5}").temperature, 0.5);
   EXPECT_EQ(task_of("generation_kwargs: {do_sample: true, temperature: 0.5}").temperature, 0.5);

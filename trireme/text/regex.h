@@ -39,6 +39,8 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
+  const std::string& pattern() const { return pattern_; }
+
   /// Calls `take` for each match, empty ones included. Matches do not overlap.
   ///
   /// Cost      about 10 ns a piece of text for the known patterns; at most 10,000 steps plus 2000 for each byte of text

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/config/yaml_file.h"
 
@@ -324,6 +325,26 @@ WrittenTask read_task_file(const std::filesystem::path& file) {
     throw UsageError(fmt::format(
         "{} names no rows; add dataset_path: json and dataset_kwargs: {{data_files: FILE.jsonl}}", file.string()));
   return task;
+}
+
+std::string rules_of(const WrittenTask& task) {
+  nlohmann::ordered_json filters = nlohmann::ordered_json::array(), ignored = filters;
+  for (const AnswerFilter& filter : task.filters) {
+    nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+    for (const AnswerFilter::Step& step : filter.steps)
+      steps.push_back(step.regex ? nlohmann::ordered_json{step.regex->pattern(), step.group_select, step.fallback}
+                                 : nlohmann::ordered_json());
+    filters.push_back({{"name", filter.name}, {"steps", steps}});
+  }
+  for (const text::Regex& regex : task.match.regexes_to_ignore) ignored.push_back(regex.pattern());
+  return base::json_text(nlohmann::ordered_json{{"until", task.until},
+                                                {"max_new_tokens", task.max_new_tokens},
+                                                {"temperature", task.temperature},
+                                                {"filters", filters},
+                                                {"regexes_to_ignore", ignored},
+                                                {"ignore_case", task.match.ignore_case},
+                                                {"ignore_punctuation", task.match.ignore_punctuation},
+                                                {"ignore_numbers", task.match.ignore_numbers}});
 }
 
 std::optional<WrittenTask> built_in_task(std::string_view name) {

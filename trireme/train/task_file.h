@@ -57,6 +57,10 @@ WrittenTask parse_task(const std::string& yaml, const std::string& name);
 /// Errors    the same; the file cannot be read, or names no rows
 WrittenTask read_task_file(const std::filesystem::path& file);
 
+/// What an answer and its mark depend on beside prompt and targets, as text: where it ends, how it is drawn, filters
+/// and metric. Two declarations that mean the same have the same text.
+std::string rules_of(const WrittenTask& task);
+
 /// A declaration that is built in; nothing for other names.
 std::optional<WrittenTask> built_in_task(std::string_view name);
 std::vector<std::string> built_in_tasks();
