@@ -124,6 +124,61 @@ TEST(DeepSpeed, AutoLeavesTheRunsOwnSetting) {
               HasSubstr("DeepSpeed takes no auto for zero_optimization.stage"));
 }
 
+TEST(DeepSpeed, AutoLeavesWhatACommandHasByItself) {
+  const auto tuned = [](const std::string& json) {
+    const Folder folder;
+    return parse_settings(split("--config " + folder.write("ds.json", json) + " --devices 2"),
+                          {.values = {{"optimizer.lr", "2e-5"},
+                                      {"optimizer.weight_decay", "0.3"},
+                                      {"train.lr_warmup_steps", "10"},
+                                      {"train.max_norm", "0.5"},
+                                      {"train.global_batch_size", "16"}},
+                           .command = "finetune_full",
+                           .others = &systems_of_tests(),
+                           .environment = [](const char*) -> const char* { return nullptr; }})
+        .settings;
+  };
+  const std::string optimizer = R"("optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto"}})";
+  const std::string warmup = R"("warmup_min_lr": "auto", "warmup_num_steps": "auto", "total_num_steps": "auto")";
+  for (const char* type : {"WarmupLR", "WarmupDecayLR"}) {
+    const Settings s = tuned("{\"gradient_clipping\": \"auto\", " + optimizer + R"(, "scheduler": {"type": ")" + type +
+                             R"(", "params": {"warmup_max_lr": "auto", )" + warmup + "}}}");
+    EXPECT_EQ(s.optimizer.lr, 2e-5) << type;
+    EXPECT_EQ(s.optimizer.weight_decay, 0.3) << type;
+    EXPECT_EQ(s.train.lr_warmup_steps, 10) << type;
+    EXPECT_EQ(s.train.max_norm, 0.5) << type;
+  }
+  EXPECT_EQ(tuned(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 5}}})").optimizer.lr,
+            0.001);
+  EXPECT_EQ(tuned("{" + optimizer + R"(, "scheduler": {"type": "WarmupDecayLR"}})").optimizer.lr, 2e-5);
+  const Settings plain = tuned("{" + optimizer + "}");  // the run's own schedule, as transformers makes it
+  EXPECT_EQ(plain.train.lr_decay, optim::LrDecay::cosine);
+  EXPECT_EQ(plain.train.lr_warmup_steps, 10);
+}
+
+TEST(DeepSpeed, AutoIsNoWarmUpIfTheRunSaysNone) {
+  const auto steps = [](const std::string& number, const std::string& words = "") {
+    return of(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": )" + number + "}}}", words)
+        .train.lr_warmup_steps;
+  };
+  EXPECT_EQ(steps(R"("auto")"), 0);
+  EXPECT_EQ(steps(R"("auto")", "--train.lr_warmup_steps 7"), 7);
+  EXPECT_EQ(steps("20"), 20);
+  EXPECT_EQ(of(R"({"scheduler": {"type": "WarmupLR"}})").train.lr_warmup_steps, std::nullopt);  // DeepSpeed's 1000
+}
+
+TEST(DeepSpeed, AutoLeavesTheWholeBatchBesideAMicroBatch) {
+  const auto whole = [](const std::string& more, const std::string& words = "") {
+    return of("{\"train_micro_batch_size_per_gpu\": 2" + more + "}", "--devices 2 " + words).train.global_batch_size;
+  };
+  EXPECT_EQ(whole(""), 4);
+  EXPECT_EQ(whole(R"(, "gradient_accumulation_steps": "auto")"), train::TrainSettings().global_batch_size);
+  EXPECT_EQ(whole(R"(, "train_batch_size": "auto")"), train::TrainSettings().global_batch_size);
+  EXPECT_EQ(whole(R"(, "train_batch_size": "auto", "gradient_accumulation_steps": 4)"), 16);
+  EXPECT_EQ(of(R"({"train_batch_size": 32, "gradient_accumulation_steps": "auto"})").train.micro_batch_size,
+            train::TrainSettings().micro_batch_size);
+}
+
 TEST(DeepSpeed, SettingsOnTheCommandLineCountMore) {
   const char* json =
       R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}, "steps_per_print": 7})";

@@ -41,7 +41,7 @@ void deepspeed_inline(Reading& r) {
     ds::stage(r, *stage);
   const std::string steps = in(kDeepSpeed, "gradient_accumulation_steps");
   set_batch(r, "", "", steps);
-  if (!r.has(steps)) {  // the default is 1
+  if (r.find(steps) == nullptr && !r.is_left(steps)) {  // the default is 1
     constexpr int64_t kMost = int64_t{1} << 40;
     const int64_t micro = std::clamp<int64_t>(r.known_count("train.micro_batch_size").value_or(1), 1, kMost);
     r.suggest("train.global_batch_size", std::to_string(micro * r.data_ranks()));

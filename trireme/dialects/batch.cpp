@@ -47,7 +47,7 @@ void set_batch(Reading& r, std::string_view batch, std::string_view micro, std::
       if (g != nullptr) r.ignore(*g, fmt::format("it follows from the batches and {}", ranks_text));
       return;
     }
-    if (g == nullptr && !micro.empty() && r.has(micro)) return;  // "auto": the run's own counts
+    if (g == nullptr && (r.is_left(micro) || r.is_left(accumulation))) return;  // the run's own counts
     if (global % (steps * ranks) != 0)
       return r.refuse(
           *b,
@@ -58,7 +58,7 @@ void set_batch(Reading& r, std::string_view batch, std::string_view micro, std::
     return;
   }
   if (m != nullptr) r.set("train.micro_batch_size", std::to_string(value(m)), *m);
-  if (m == nullptr && g == nullptr) return;
+  if (g == nullptr && (m == nullptr || r.is_left(batch) || r.is_left(accumulation))) return;
   const int64_t size = m != nullptr ? value(m) : r.known_count("train.micro_batch_size").value_or(1);
   const int64_t steps = g != nullptr ? value(g) : 1;
   if (size > kMost / ranks / steps) return r.refuse(*g, "a batch of more than 2^40 sequences is too large", "");

@@ -178,7 +178,7 @@ void finish_deepspeed(Reading& r) {
   ds::finish_optimizer(r);
   r.suggest("strategy", "no_shard");
   finish_offload(r);
-  r.suggest("train.max_norm", "1.0");
+  if (!r.is_left("gradient_clipping")) r.suggest("train.max_norm", "1.0");
 }
 
 }  // namespace

@@ -114,7 +114,8 @@ std::vector<Row> optimizer_rows() {
 
 void finish_optimizer(Reading& r) {
   trust_bounds(r);
-  if (r.find("optimizer.type") != nullptr) r.suggest("optimizer.weight_decay", "0");
+  if (r.find("optimizer.type") != nullptr && !r.is_left("optimizer.params.weight_decay"))
+    r.suggest("optimizer.weight_decay", "0");
 }
 
 }  // namespace trireme::dialects::ds

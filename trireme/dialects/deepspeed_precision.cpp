@@ -11,11 +11,8 @@ using config::Given;
 
 namespace {
 
-/// "auto" and null leave the choice to the settings.
-bool is_left(const Reading& r, std::string_view key) { return r.has(key) && r.find(key) == nullptr; }
-
 bool computes_in_fp16(const Reading& r) {
-  return r.flag("fp16.enabled") || (is_left(r, "fp16.enabled") && compute_dtype(r) == "fp16");
+  return r.flag("fp16.enabled") || (r.is_left("fp16.enabled") && compute_dtype(r) == "fp16");
 }
 
 void mixed(Reading& r, const Given& entry) {
@@ -164,7 +161,7 @@ void finish_precision(Reading& r) {
     r.suggest("precision.loss_scale_hysteresis", "2");
     r.suggest("precision.min_loss_scale", "1");
   }
-  if (!is_left(r, "fp16.enabled") && !is_left(r, "bf16.enabled")) r.suggest("precision", "32-true");
+  if (!r.is_left("fp16.enabled") && !r.is_left("bf16.enabled")) r.suggest("precision", "32-true");
   communication(r);
   data_types(r);
 }

@@ -80,11 +80,25 @@ void scheduler_parameters(Reading& r, std::string_view type, bool is_refused) {
   }
 }
 
+// The rate after a warm-up is warmup_max_lr: without that key 0.001, also if the optimizer has another rate.
+void warmup_peak(Reading& r, const Given& type) {
+  constexpr std::string_view kPeak = "scheduler.params.warmup_max_lr", kRate = "optimizer.params.lr";
+  if (r.is_left(kPeak) || r.is_left(kRate)) return;  // the run's own rate, as in transformers
+  const Given* lr = r.find(kRate);
+  if (lr != nullptr && r.find(kPeak) == nullptr) {
+    r.tell(*lr, fmt::format("but {} has warmup_max_lr, by default 0.001", type.text));
+    r.set("optimizer.lr", "0.001", type);
+  }
+  r.suggest("optimizer.lr", "0.001");
+}
+
 void scheduler(Reading& r) {
   const Given* type = r.find("scheduler.type");
   if (type == nullptr) {
     scheduler_parameters(r, "", true);
-    if (r.find("optimizer.type") == nullptr) return;  // both come from the program in DeepSpeed, from settings here
+    // Without an optimizer both come from the program in DeepSpeed, from settings here. A rate of "auto" is read by
+    // transformers alone, which makes the run's own schedule.
+    if (r.find("optimizer.type") == nullptr || r.is_left("optimizer.params.lr")) return;
     r.suggest("train.lr_warmup_steps", "0");
     r.suggest("train.lr_decay", "constant");
     return;
@@ -100,15 +114,10 @@ void scheduler(Reading& r) {
   const bool is_refused = known == std::end(kSchedulers) || !r.can("train.lr_decay", *known);
   scheduler_parameters(r, type->text, is_refused);
   if (is_refused) return;
-  if (known->starts_with("Warmup") && *known != "WarmupCosineLR") {
-    // Its peak is warmup_max_lr, also if the optimizer has another rate.
-    const Given* lr = r.find("optimizer.params.lr");
-    if (lr != nullptr && !r.has("scheduler.params.warmup_max_lr")) {
-      r.tell(*lr, fmt::format("but {} has warmup_max_lr, by default 0.001", *known));
-      r.set("optimizer.lr", "0.001", *type);
-    }
-    r.suggest("optimizer.lr", "0.001");
-  }
+  if (*known == "WarmupLR" || *known == "WarmupDecayLR") warmup_peak(r, *type);
+  // The run's own warm-up; a run of transformers has none by default, and DeepSpeed's 1000 steps are not meant.
+  if (r.is_left("scheduler.params.warmup_num_steps") && !r.known("train.lr_warmup_steps"))
+    r.suggest("train.lr_warmup_steps", "0");
   if (*known == "OneCycle" && r.flag("scheduler.params.cycle_momentum", true))
     r.refuse(*type, "momentum does not cycle here, and OneCycle's default is that it does",
              "say \"cycle_momentum\": false in scheduler.params");
@@ -128,7 +137,7 @@ std::vector<Row> scheduler_rows() {
       {.key = "scheduler.params.warmup_num_steps",
        .takes = count,
        .becomes = "train.lr_warmup_steps",
-       .automatic = "train.lr_warmup_steps is left"},
+       .automatic = "train.lr_warmup_steps is left; without it there is no warm-up"},
       {.key = "scheduler.params.total_num_steps",
        .takes = count,
        .becomes = "train.max_steps",

@@ -40,6 +40,8 @@ class Reading {
   const config::Given* find(std::string_view key) const;
   /// Whether the file has the key at all, also as null or "auto".
   bool has(std::string_view key) const { return entries_.contains(key); }
+  /// Whether the key is there as "auto": the run's own setting counts, and no default of the other system.
+  bool is_left(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<int64_t> count(std::string_view key) const;
   bool flag(std::string_view key, bool otherwise = false) const;

@@ -37,6 +37,11 @@ const Given* Reading::find(std::string_view key) const {
   return has_value && !is_auto(entry) ? &entry : nullptr;
 }
 
+bool Reading::is_left(std::string_view key) const {
+  const auto found = entries_.find(key);
+  return found != entries_.end() && is_auto(*found->second);
+}
+
 std::optional<double> Reading::number(std::string_view key) const {
   const Given* entry = find(key);
   return entry == nullptr ? std::nullopt : base::parse_number(entry->text);
