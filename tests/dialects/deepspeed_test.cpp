@@ -268,6 +268,10 @@ TEST(DeepSpeed, AWarmUpGoesToItsOwnMaximum) {
   EXPECT_EQ(rate(""), 0.001);
   EXPECT_EQ(rate(R"(, "warmup_max_lr": 2e-4)"), 2e-4);
   EXPECT_EQ(rate(R"(, "warmup_max_lr": "auto")"), 3e-4);
+  const std::string optimizer = R"({"optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, )";
+  EXPECT_EQ(of(optimizer + R"("scheduler": {"type": "WarmupLR"}})").optimizer.lr, 3e-4);  // the optimizer's
+  EXPECT_EQ(of(optimizer + R"("scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 2e-4}}})").optimizer.lr,
+            2e-4);
 }
 
 TEST(DeepSpeed, WhatIsNotBuiltIsRefusedByNameUnlessItIsOff) {

@@ -80,13 +80,14 @@ void scheduler_parameters(Reading& r, std::string_view type, bool is_refused) {
   }
 }
 
-// The rate after a warm-up is warmup_max_lr: without that key 0.001, also if the optimizer has another rate.
+// The rate after a warm-up is warmup_max_lr. Without that key WarmupLR rises to the optimizer's rate, and WarmupDecayLR
+// to 0.001, also if the optimizer has another rate.
 void warmup_peak(Reading& r, const Given& type) {
   constexpr std::string_view kPeak = "scheduler.params.warmup_max_lr", kRate = "optimizer.params.lr";
   if (r.is_left(kPeak) || r.is_left(kRate)) return;  // the run's own rate, as in transformers
   const Given* lr = r.find(kRate);
-  if (lr != nullptr && r.find(kPeak) == nullptr) {
-    r.tell(*lr, fmt::format("but {} has warmup_max_lr, by default 0.001", type.text));
+  if (lr != nullptr && type.text == "WarmupDecayLR" && r.find(kPeak) == nullptr) {
+    r.tell(*lr, "but WarmupDecayLR has warmup_max_lr, by default 0.001");
     r.set("optimizer.lr", "0.001", type);
   }
   r.suggest("optimizer.lr", "0.001");
