@@ -126,6 +126,45 @@ TEST(LitGpt, FilesThatTuneHaveTheRatesOfItsFineTuning) {
   EXPECT_EQ(trained.train.min_lr, 6e-5);
 }
 
+TEST(LitGpt, FilesThatTuneHaveAConversationInARowAndAlpacasPrompts) {
+  const std::string start = "checkpoint_dir: base\ntrain: {epochs: 2}\n";
+  const auto of = [&](const std::string& more, const std::string& command = "finetune_lora") {
+    return read_text("tune.yaml", start + more, "", command).settings.data;
+  };
+  const std::string json = "data: {class_path: litgpt.data.JSON, init_args: {json_path: a.json}}\n";
+  for (const char* command : {"finetune_full", "finetune_lora", "convert_config", "explain config"}) {
+    EXPECT_EQ(of(json, command).packing, data::Packing::none) << command;
+    EXPECT_EQ(of(json, command).chat_template, "alpaca") << command;
+  }
+  EXPECT_EQ(of("").chat_template, "alpaca");
+  EXPECT_EQ(of("data: Deita\n").chat_template, "alpaca");
+  EXPECT_EQ(of("data: FLAN\n").chat_template, std::nullopt);  // the set has its own
+  EXPECT_EQ(of("data: LongForm\n").chat_template, std::nullopt);
+  EXPECT_EQ(of("data: {class_path: litgpt.data.JSON, init_args: {json_path: a.json, prompt_style: tinyllama}}\n")
+                .chat_template,
+            "zephyr");
+  EXPECT_EQ(of("data: {packing: best_fit}\n").packing, data::Packing::best_fit);
+  EXPECT_EQ(of("", "pretrain").packing, data::Packing::wrapped);
+  EXPECT_EQ(of("", "pretrain").chat_template, std::nullopt);
+  const auto of_task = [&](const std::string& words) {
+    return read_text("tune.yaml", start, words, "finetune_full").settings.data.packing;
+  };
+  EXPECT_EQ(of_task("--task classify"), data::Packing::wrapped);  // which refuses it
+}
+
+TEST(LitGpt, FilesThatTuneHaveFiveEpochsIfNothingEndsThem) {
+  const auto of = [](const std::string& train, const std::string& words = "") {
+    return read_text("tune.yaml", "checkpoint_dir: base\ntrain:\n  micro_batch_size: 1\n" + train, words,
+                     "finetune_lora")
+        .settings.train;
+  };
+  EXPECT_EQ(of("").epochs, 5);
+  EXPECT_EQ(of("  max_tokens:\n  max_steps:\n").epochs, 5);
+  EXPECT_EQ(of("  max_tokens:\n  max_steps:\n  epochs: 2\n").epochs, 2);
+  EXPECT_EQ(of("  max_tokens:\n  max_steps: 7\n").epochs, std::nullopt);
+  EXPECT_EQ(of("  max_tokens:\n  max_steps:\n", "--train.max_steps 7").epochs, std::nullopt);
+}
+
 TEST(LitGpt, ACommandThatDoesNotTrainGoesByTheFilesKeys) {
   const auto of = [](const std::string& file) { return read_text("a.yaml", file, "", "convert_config").settings; };
   EXPECT_EQ(of("checkpoint_dir: base\n").eval.interval, 600);

@@ -2,6 +2,8 @@
 // Sources: litgpt/args.py, pretrain.py, finetune/{full,lora}.py, config_hub, extensions/thunder.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 #include "trireme/dialects/litgpt_model.h"
@@ -53,6 +55,23 @@ void tuning_schedule(Reading& r) {
   r.suggest("lr_schedule.first_step", "0");
 }
 
+// LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They write it in
+// Alpaca's form unless prompt_style says another, whatever the model was trained in.
+void tuning_data(Reading& r) {
+  r.suggest("data.packing", "none");
+  constexpr std::string_view kOthers[] = {"flan", "longform", "textfiles", "austen"};  // these have a form of their own
+  const std::string set = lower(r.known("data").value_or(""));
+  if (!r.is_given("data") || std::ranges::find(kOthers, set) == std::end(kOthers))
+    r.suggest("data.chat_template", "alpaca");
+}
+
+// A length that is null is none.
+void tuning_length(Reading& r) {
+  const bool ends = std::ranges::any_of(std::to_array({"train.max_steps", "train.max_tokens", "train.max_time"}),
+                                        [&](const char* key) { return r.known(key).value_or("null") != "null"; });
+  if (!ends) r.suggest("train.epochs", "5");
+}
+
 // Defaults of `litgpt pretrain` and of its fine-tuning commands where they differ from Trireme's. Flags alone are not
 // enough to say that LitGPT's are meant, because they are Trireme's too.
 void finish_litgpt(Reading& r) {
@@ -63,6 +82,10 @@ void finish_litgpt(Reading& r) {
   if (const Given* entry = r.find("data.mask_prompt"); entry != nullptr && !r.flag(entry->key))
     r.tell(*entry, "without the template's own words and system messages, which LitGPT learns too");
   if (tunes) tuning_schedule(r);
+  if (tunes && r.known("task") == "language") {  // labels, pairs and rewards are not LitGPT's
+    tuning_data(r);
+    tuning_length(r);
+  }
   if (adapts) r.suggest("lora.r", "8");
   r.suggest("save.keep_last", "0");
   r.suggest("train.global_batch_size", tunes ? "16" : "512");
