@@ -220,6 +220,60 @@ TEST(Dialects, AFileOfTriremeStaysTriremesAndANameDecidesWhereContentDoesNot) {
   EXPECT_EQ(read_text("ds.txt", R"({"seed": 7, "train_batch_size": 2})", "").settings.train.global_batch_size, 2);
 }
 
+TEST(Dialects, AFileIsReadWithTheRanksThatAnyOtherFileGives) {
+  const Folder folder;
+  const std::string counts =
+      R"("train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2, "train_batch_size": )";
+  const std::string of_8 = " --config " + folder.write("8.json", "{" + counts + "8}"),
+                    of_16 = " --config " + folder.write("16.json", "{" + counts + "16}"),
+                    two = " --config " + folder.write("two.yaml", "distributed_type: MULTI_CPU\nnum_processes: 2\n"),
+                    tensors = " --config " + folder.write("tp.json", R"({"tensor_parallel": {"autotp_size": 2}})");
+  for (const char* command : {"pretrain", "explain config", "convert_config"})
+    for (const std::string& words : {of_8 + two, two + of_8}) {
+      const Settings s = read(words, command).settings;
+      EXPECT_EQ(s.train.global_batch_size, 8) << words;
+      EXPECT_EQ(s.devices, 2) << words;
+    }
+  EXPECT_THROW(read(of_16 + two), UsageError);
+  EXPECT_EQ(read(of_16 + " model.mesh_shape=[[4],[fsdp]]").settings.train.global_batch_size, 16);
+  EXPECT_EQ(read(of_8 + " --devices 4" + tensors).settings.train.global_batch_size, 8);
+}
+
+TEST(Dialects, MistakesOfSeveralFilesAreToldOnce) {
+  const Folder folder;
+  const std::string one = folder.write("a.json", R"({"train_batch_size": 0})"),
+                    two = folder.write("b.yaml", "distributed_type: MULTI_CPU\nnum_processes: 0\n");
+  const std::string said = refused_words("--config " + one + " --config " + two);
+  for (const char* sentence : {"train_batch_size must be at least 1", "num_processes 0 is not a number of ranks"}) {
+    const size_t at = said.find(sentence);
+    ASSERT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find(sentence, at + 1), std::string::npos) << said;
+  }
+}
+
+TEST(Dialects, SharesAreOfTheRateAndLengthThatLaterFilesGive) {
+  const Folder folder;
+  const std::string cosine =
+      " --config " + folder.write("ds.json", R"({"optimizer": {"type": "AdamW", "params": {"lr": 4e-4}}, "scheduler":
+          {"type": "WarmupCosineLR", "params": {"total_num_steps": 20, "warmup_min_ratio": 0.5, "cos_min_ratio": 0.25}}})");
+  const std::string free =
+      " --config " + folder.write("free.yaml",
+                                  "model: {hidden_dim: 128}\ntraining: {learning_rate: 4e-4, max_steps: 200, "
+                                  "warmup_ratio: 0.1, min_lr_ratio: 0.25}\n");
+  const std::string own = " --config " + folder.write("own.yaml", "optimizer: {lr: 1e-3}\ntrain: {max_steps: 50}\n"),
+                    theirs = " --config " + folder.write("litgpt.yaml",
+                                                         "logger_name: csv\noptimizer: {lr: 1e-3}\n"
+                                                         "train: {max_steps: 50}\n");
+  for (const std::string& later : {own, theirs, std::string(" --optimizer.lr 1e-3 --train.max_steps 50")}) {
+    const Settings one = read(cosine + later).settings, two = read(free + later).settings;
+    EXPECT_DOUBLE_EQ(one.train.min_lr.value_or(0), 2.5e-4) << later;
+    EXPECT_DOUBLE_EQ(one.lr_schedule.warmup_from, 5e-4) << later;
+    EXPECT_DOUBLE_EQ(two.train.min_lr.value_or(0), 2.5e-4) << later;
+    EXPECT_EQ(two.train.lr_warmup_steps, 5) << later;
+  }
+  EXPECT_DOUBLE_EQ(read(own + cosine).settings.train.min_lr.value_or(0), 1e-4);
+}
+
 TEST(Dialects, OptionsThatNameAFileReadIt) {
   const Folder folder;
   const std::string json = folder.write("ds.json", R"({"zero_optimization": {"stage": 1}})");

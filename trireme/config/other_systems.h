@@ -3,6 +3,8 @@
 // after the command line, because what its keys mean depends on each other and on the number of ranks.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,10 +29,12 @@ struct Account {
 /// Another system's file, or its words on the command line.
 struct ForeignFile {
   static constexpr std::string_view kCommandLine = "the command line";
+  using Later = std::map<std::string, std::optional<std::string>, std::less<>>;
 
   std::string dialect;  ///< "deepspeed"
   std::string name;     ///< for messages: its path, or kCommandLine
   std::vector<Given> entries;
+  Later later = {};  ///< settings that count more, by their keys: of later files and the command line; nothing: absent
 };
 
 /// What such a file asks for.

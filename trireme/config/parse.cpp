@@ -103,8 +103,9 @@ class Parser {
           break;
       }
     }
-    for (const auto& [file, position] : foreign_) take_foreign(file, position);
-    for (const ForeignFile& words : foreign_words_) take_foreign(words, position_ + 1);
+    foresee();
+    for (auto& [file, position] : foreign_) take_foreign(file, position);
+    for (ForeignFile& words : foreign_words_) take_foreign(words, position_ + 1);
   }
 
   Parsed result() && {
@@ -217,8 +218,52 @@ class Parser {
       foreign_words_.push_back({std::string(dialect), std::string(ForeignFile::kCommandLine), {given}});
   }
 
+  // What a file's keys mean may depend on ranks, rates and lengths that another system's file says, which is read after
+  // it. So all are read once for their settings. Mistakes are told when they are read again.
+  void foresee() {
+    if (foreign_.size() + foreign_words_.size() < 2) return;
+    Problems untold;
+    std::vector<Foreseen> defaults;
+    const auto look = [&](ForeignFile& file, size_t position) {
+      file.later = later_than(position);
+      const ForeignSettings found = overlay_.others->read(file, table_, parsed_, overlay_.command, untold);
+      for (const Given& given : found.settings) foreseen_.push_back({given, position});
+      for (const Given& given : found.defaults) defaults.push_back({given, position});
+    };
+    for (auto& [file, position] : foreign_) look(file, position);
+    for (ForeignFile& words : foreign_words_) look(words, position_ + 1);
+    const auto has = [](const std::vector<Foreseen>& all, const std::string& key) {
+      return std::ranges::any_of(all, [&](const Foreseen& one) { return one.given.key == key; });
+    };
+    std::vector<Foreseen> counting;  // the first default of a key, if nothing gives it
+    for (const Foreseen& one : defaults)
+      if (!parsed_.given(one.given.key) && !has(foreseen_, one.given.key) && !has(counting, one.given.key))
+        counting.push_back(one);
+    foreseen_.insert(foreseen_.end(), counting.begin(), counting.end());
+  }
+
+  // What counts more than a file at this position.
+  ForeignFile::Later later_than(size_t position) const {
+    ForeignFile::Later later;
+    const auto stands_after = [&](const std::string& key, size_t place) {
+      const auto at = given_at_.find(key);
+      return parsed_.provenance.at(key).kind == Source::Kind::command_line ||
+             (at != given_at_.end() && at->second > place);
+    };
+    for (const auto& [key, source] : parsed_.provenance)
+      if (stands_after(key, position)) {
+        const Setting& setting = *table_.find(key);
+        later[key] = is_absent(setting) ? std::nullopt : std::optional(value_text(setting));
+      }
+    for (const auto& [given, at] : foreseen_)  // in the order of the files
+      if (at > position && parsed_.provenance.contains(given.key) && !stands_after(given.key, at))
+        later[given.key] = given.kind == Given::Kind::null ? std::nullopt : std::optional(given.text);
+    return later;
+  }
+
   // Later files count more than earlier ones, and settings on the command line more than all files.
-  void take_foreign(const ForeignFile& file, size_t position) {
+  void take_foreign(ForeignFile& file, size_t position) {
+    file.later = later_than(position);
     const ForeignSettings found = overlay_.others->read(file, table_, parsed_, overlay_.command, problems_);
     for (const Given& given : found.settings) {
       const auto before = given_at_.find(given.key);
@@ -286,15 +331,22 @@ class Parser {
     }
   }
 
+  // What a file of another system will set, before it counts.
+  struct Foreseen {
+    Given given;
+    size_t position;
+  };
+
   const Overlay& overlay_;
   const Table& table_;
   Parsed parsed_;
   Problems problems_;
-  size_t position_ = 0;                     // of the argument that is read
+  size_t position_ = 0;  // of the argument that is read
   std::map<std::string, size_t> given_at_;  // the position of each setting's value
-  std::string dialect_;                     // of files, if it is given
+  std::string dialect_;  // of files, if it is given
   std::vector<std::pair<ForeignFile, size_t>> foreign_;
   std::vector<ForeignFile> foreign_words_;
+  std::vector<Foreseen> foreseen_;
 };
 
 }  // namespace

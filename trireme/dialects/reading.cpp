@@ -228,7 +228,9 @@ void Reading::refuse_both(const Given& one, const Given& other, std::string_view
 }
 
 void Reading::include(const Dialect& dialect, const config::ForeignFile& file) {
-  Reading inner(dialect, file, table_, parsed_, command_, surroundings_, problems_);
+  config::ForeignFile at_this_place = file;
+  at_this_place.later = file_.later;
+  Reading inner(dialect, at_this_place, table_, parsed_, command_, surroundings_, problems_);
   inner.result_.settings = result_.settings;  // what is known so far
   const size_t known = result_.settings.size();
   config::ForeignSettings found = inner.run();

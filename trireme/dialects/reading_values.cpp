@@ -72,11 +72,12 @@ bool Reading::is_given(std::string_view setting) const {
 std::optional<std::string> Reading::known(std::string_view setting) const {
   const config::Setting* row = table_.find(setting);
   if (row == nullptr) return std::nullopt;
+  if (const auto counts_more = file_.later.find(setting); counts_more != file_.later.end()) return counts_more->second;
   const auto here = [&](const std::vector<Given>& list) -> const Given* {
     const auto found = std::find_if(list.rbegin(), list.rend(), [&](const Given& g) { return g.key == setting; });
     return found == list.rend() ? nullptr : &*found;
   };
-  const Given* given = parsed_.typed(std::string(setting)) ? nullptr : here(result_.settings);
+  const Given* given = here(result_.settings);
   if (given == nullptr && !parsed_.given(std::string(setting))) given = here(result_.defaults);
   if (given != nullptr) return given->text;
   if (config::is_absent(*row)) return std::nullopt;
