@@ -153,6 +153,20 @@ TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
   EXPECT_EQ(of("eval_strategy: steps\nlogging_steps: 20\n").eval.interval, 20);
 }
 
+TEST(Trl, WithoutAStrategyARunIsEvaluatedAtItsEndAlone) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\n";
+  const auto interval = [&](const std::string& more) {
+    return read_text("grpo.yaml", start + more, "", "grpo").settings.eval.interval.value_or(0);
+  };
+  EXPECT_GT(interval(""), 40);
+  EXPECT_GT(interval("eval_strategy: \"no\"\neval_steps: 5\n"), 40);
+  EXPECT_EQ(interval("eval_strategy: steps\neval_steps: 5\n"), 5);
+  EXPECT_EQ(read_text("grpo.yaml", start, "--eval.interval 7", "grpo").settings.eval.interval, 7);
+  EXPECT_THAT(refusal_of("grpo.yaml", start + "eval_strategy: epoch\n", "", "grpo"),
+              HasSubstr("evaluations come after so many steps, not by epoch\n  grpo.yaml:3: eval_strategy: epoch\n"
+                        "  say eval_strategy: steps, and eval_steps"));
+}
+
 TEST(Trl, WarmUpNormAndKeptCheckpointsAreThoseOfTransformers) {
   const std::string start = "num_generations: 4\nmax_steps: 40\n";
   const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more, "", "grpo"); };

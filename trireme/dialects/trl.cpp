@@ -219,14 +219,23 @@ void trl_betas(Reading& r) {
   if (one != nullptr && two != nullptr) r.tell(*two, "optimizer.betas " + both);
 }
 
+// By default transformers does not evaluate during a run.
 void trl_evaluations(Reading& r) {
+  constexpr std::string_view kNever = "1000000000000000";  // beyond every run
   const Given *when = r.find("eval_strategy"), *steps = r.find("eval_steps");
-  const bool on = when != nullptr && lower(when->text) == "steps";
-  if (when != nullptr && !on) r.ignore(*when, "an evaluation ends the run");
-  if (on && steps != nullptr) r.tell(*when, "eval.interval");
-  if (on && steps == nullptr) r.set("eval.interval", r.text("logging_steps", "10"), *when);
-  if (steps != nullptr)
-    on ? r.set("eval.interval", steps->text, *steps) : r.ignore(*steps, "eval_strategy is not steps");
+  const std::string strategy = lower(r.text("eval_strategy", "no"));
+  if (strategy == "steps") {
+    steps != nullptr ? r.tell(*when, "eval.interval") : r.set("eval.interval", r.text("logging_steps", "10"), *when);
+    if (steps != nullptr) r.set("eval.interval", steps->text, *steps);
+    return;
+  }
+  if (steps != nullptr) r.ignore(*steps, "eval_strategy is not steps");
+  if (strategy != "no" && strategy != "false")
+    return r.refuse(*when, fmt::format("evaluations come after so many steps, not by {}", when->text),
+                    "say eval_strategy: steps, and eval_steps");
+  if (when == nullptr) return r.suggest("eval.interval", kNever);
+  r.set("eval.interval", kNever, *when);
+  r.tell(*when, "so that one evaluation ends the run");
 }
 
 void trl_saves(Reading& r) {
@@ -444,7 +453,9 @@ const Dialect& trl() {
                 {.key = "save_steps", .takes = count, .setting = "train.save_interval"},
                 {.key = "save_strategy", .takes = text, .becomes = "train.save_interval: 0 if it is no"},
                 {.key = "save_total_limit", .takes = count, .setting = "save.keep_last"},
-                {.key = "eval_strategy", .takes = text, .becomes = "eval.interval, if it is steps"},
+                {.key = "eval_strategy",
+                 .takes = text,
+                 .becomes = "eval.interval: that of eval_steps, or beyond the run if it is no"},
                 {.key = "eval_steps", .takes = count, .becomes = "eval.interval, if eval_strategy is steps"},
                 {.key = "logging_steps", .takes = count, .setting = "train.log_interval"},
                 {.key = "logging_strategy", .takes = text, .ignored = kMetrics},
