@@ -153,6 +153,50 @@ TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
   EXPECT_EQ(of("eval_strategy: steps\nlogging_steps: 20\n").eval.interval, 20);
 }
 
+TEST(Trl, SchedulesOfTransformersHaveTheirOptions) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\nlearning_rate: 1e-5\nlr_scheduler_type: ";
+  const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more, "", "grpo").settings; };
+  const Settings cosine = of("cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr_rate: 0.5, num_cycles: 0.5}\n");
+  EXPECT_EQ(cosine.train.lr_decay, optim::LrDecay::cosine);
+  EXPECT_DOUBLE_EQ(cosine.train.min_lr.value_or(0), 5e-6);
+  EXPECT_EQ(of("cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 2e-7}\n").train.min_lr, 2e-7);
+  const Settings power = of("polynomial\nlr_scheduler_kwargs: {power: 2}\n");
+  EXPECT_EQ(power.train.lr_decay, optim::LrDecay::polynomial);
+  EXPECT_EQ(power.lr_schedule.power, 2);
+  EXPECT_EQ(power.train.min_lr, 1e-7);  // transformers' lr_end
+  EXPECT_EQ(of("inverse_sqrt\nlr_scheduler_kwargs: {timescale: 9}\n").lr_schedule.timescale, 9);
+  EXPECT_EQ(of("linear\n").train.min_lr, 0);
+  const auto refused = [&](const std::string& more) { return refusal_of("grpo.yaml", start + more, "", "grpo"); };
+  EXPECT_THAT(refused("cosine_with_min_lr\n"), HasSubstr("say min_lr or min_lr_rate in lr_scheduler_kwargs"));
+  EXPECT_THAT(refused("cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-7, min_lr_rate: 0.1}\n"),
+              HasSubstr("keep one of them"));
+  EXPECT_THAT(refused("linear\nlr_scheduler_kwargs: {min_lr: 1e-7}\n"),
+              HasSubstr("the schedule linear has no min_lr\n"));
+  EXPECT_THAT(refused("cosine_with_restarts\n"), HasSubstr("there is no schedule cosine_with_restarts"));
+}
+
+TEST(Trl, OptimizersOfTransformersHaveWhatTheyRead) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\nadam_beta1: 0.8\nadam_epsilon: 1e-6\noptim: ";
+  const auto of = [&](const std::string& name) {
+    return read_text("grpo.yaml", start + name + "\n", "", "grpo").settings.optimizer;
+  };
+  for (const char* name : {"adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"}) {
+    EXPECT_EQ(of(name).name, optim::Rule::adamw) << name;
+    EXPECT_EQ(of(name).eps, 1e-6) << name;
+  }
+  for (const char* name : {"adamw_8bit", "adamw_bnb_8bit", "adamw_torch_8bit", "paged_adamw_8bit"})
+    EXPECT_EQ(of(name).name, optim::Rule::adamw8bit) << name;
+  for (const char* name : {"lion_32bit", "paged_lion_32bit"}) {
+    EXPECT_EQ(of(name).name, optim::Rule::lion) << name;
+    EXPECT_EQ(of(name).betas, (std::array{0.8, 0.999})) << name;
+    EXPECT_EQ(of(name).eps, std::nullopt) << name;
+  }
+  for (const char* name : {"sgd", "adafactor", "adagrad"})  // whose settings have none of these
+    EXPECT_EQ(of(name).betas, std::nullopt) << name;
+  for (const char* name : {"adamw_torch_4bit", "galore_adamw_8bit", "lion_8bit"})
+    EXPECT_THAT(refusal_of("grpo.yaml", start + name + "\n", "", "grpo"), HasSubstr("there is no optimizer")) << name;
+}
+
 TEST(Trl, WithoutAStrategyARunIsEvaluatedAtItsEndAlone) {
   const std::string start = "num_generations: 4\nmax_steps: 40\n";
   const auto interval = [&](const std::string& more) {

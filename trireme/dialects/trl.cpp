@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "trireme/base/text.h"
-#include "trireme/dialects/batch.h"
 #include "trireme/dialects/hydra_rules.h"
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/reading.h"
 #include "trireme/dialects/reasons.h"
+#include "trireme/dialects/trl_rules.h"
 #include "trireme/dialects/trl_trainer.h"
 
 namespace trireme::dialects {
@@ -76,47 +75,6 @@ void trl_half(Reading& r, const Given& entry) {
   const Given* other = r.find(entry.key == "bf16" ? "fp16" : "bf16");
   if (entry.key == "bf16" && (other == nullptr || !r.flag("fp16"))) return r.set("precision", "32-true", entry);
   r.ignore(entry, "it is off");
-}
-
-void trl_optimizer(Reading& r, const Given& entry) {
-  const std::string name = lower(entry.text);
-  const std::string_view ours = name.starts_with("adamw_torch")                                     ? "AdamW"
-                                : name.find("adamw") != name.npos && name.find("8bit") != name.npos ? "AdamW8bit"
-                                : name == "adafactor"                                               ? "Adafactor"
-                                : name == "sgd"                                                     ? "SGD"
-                                                                                                    : "";
-  if (ours.empty())
-    return r.refuse(entry, fmt::format("there is no optimizer {}", entry.text),
-                    "there are adamw_torch, adamw_torch_fused, adamw_8bit, adafactor and sgd");
-  r.set("optimizer", ours, entry);
-}
-
-void trl_schedule(Reading& r, const Given& entry) {
-  const std::string name = lower(entry.text);
-  if (name == "linear" || name == "cosine") return r.set("train.lr_decay", name, entry);
-  if (name == "constant" || name == "constant_with_warmup") return r.set("train.lr_decay", "constant", entry);
-  r.refuse(entry, fmt::format("there is no schedule {}", entry.text), "there are linear, cosine and constant");
-}
-
-// A number below 1 is a share of the run. The schedule constant has no warm-up, and constant_with_warmup has one.
-void trl_warmup(Reading& r) {
-  const Given *steps = r.find("warmup_steps"), *share = r.find("warmup_ratio");
-  const double number = std::trunc(r.number("warmup_steps").value_or(0));
-  const bool is_share = r.number("warmup_steps").value_or(0) > 0 && number < 1;
-  if (lower(r.text("lr_scheduler_type")) == "constant") {
-    for (const Given* entry : {steps, share})
-      if (entry != nullptr) r.ignore(*entry, "lr_scheduler_type constant has no warm-up; constant_with_warmup has one");
-  } else {
-    const bool counts = is_share || number > 0;
-    if (steps != nullptr && !counts && share != nullptr) r.ignore(*steps, "warmup_ratio counts");
-    if (steps != nullptr && (counts || share == nullptr))
-      is_share ? set_warmup_share(r, *steps, "max_steps, or warmup_steps of at least 1", /*rounds_up=*/true)
-               : r.set("train.lr_warmup_steps", fmt::format("{:.0f}", number), *steps);
-    if (share != nullptr)
-      counts ? r.ignore(*share, "warmup_steps counts")
-             : set_warmup_share(r, *share, "max_steps, or warmup_steps", /*rounds_up=*/true);
-  }
-  r.suggest("train.lr_warmup_steps", "0");
 }
 
 void trl_norm(Reading& r, const Given& entry) {
@@ -211,14 +169,6 @@ void trl_adapters(Reading& r) {
   put("use_dora", "lora.dora", "");
 }
 
-void trl_betas(Reading& r) {
-  const Given *one = r.find("adam_beta1"), *two = r.find("adam_beta2");
-  const std::string both = fmt::format("[{}, {}]", r.text("adam_beta1", "0.9"), r.text("adam_beta2", "0.999"));
-  if (one == nullptr && two == nullptr) return r.suggest("optimizer.betas", both);
-  r.set("optimizer.betas", both, one != nullptr ? *one : *two);
-  if (one != nullptr && two != nullptr) r.tell(*two, "optimizer.betas " + both);
-}
-
 // By default transformers does not evaluate during a run.
 void trl_evaluations(Reading& r) {
   constexpr std::string_view kNever = "1000000000000000";  // beyond every run
@@ -279,14 +229,13 @@ void finish_trl(Reading& r) {
   trl_batches(r);
   trl_length(r);
   trl_adapters(r);
-  trl_betas(r);
+  trl_moments(r);
   trl_evaluations(r);
   trl_sampler(r);
   trl_warmup(r);
-  r.suggest("train.lr_decay", "linear");
-  r.suggest("train.min_lr", "0");
-  r.suggest("lr_schedule.first_step", "0");
   r.suggest("optimizer.lr", "1e-6");
+  trl_schedule(r);
+  r.suggest("lr_schedule.first_step", "0");
   r.suggest("optimizer.weight_decay", "0");
   r.suggest("train.max_norm", "1.0");
   r.suggest("save.keep_last", "0");
@@ -424,12 +373,29 @@ const Dialect& trl() {
                  .ignored = "answers and references are computed without dropout"},
                 {.key = "learning_rate", .takes = number, .setting = "optimizer.lr"},
                 {.key = "weight_decay", .takes = number, .setting = "optimizer.weight_decay"},
-                {.key = "adam_beta1", .takes = number, .becomes = "optimizer.betas"},
-                {.key = "adam_beta2", .takes = number, .becomes = "optimizer.betas"},
-                {.key = "adam_epsilon", .takes = number, .setting = "optimizer.eps"},
+                {.key = "adam_beta1", .takes = number, .becomes = "optimizer.betas, if optim is AdamW or Lion"},
+                {.key = "adam_beta2", .takes = number, .becomes = "optimizer.betas, if optim is AdamW or Lion"},
+                {.key = "adam_epsilon", .takes = number, .becomes = "optimizer.eps, if optim is AdamW"},
                 {.key = "optim", .takes = text, .becomes = "optimizer", .by = trl_optimizer},
                 {.key = "max_grad_norm", .takes = number, .becomes = "train.max_norm; 0 is none", .by = trl_norm},
-                {.key = "lr_scheduler_type", .takes = text, .becomes = "train.lr_decay, to 0", .by = trl_schedule},
+                {.key = "lr_scheduler_type",
+                 .takes = text,
+                 .becomes = "train.lr_decay, to 0 unless lr_scheduler_kwargs says another rate"},
+                {.key = "lr_scheduler_kwargs.min_lr",
+                 .takes = number,
+                 .becomes = "train.min_lr, of cosine_with_min_lr"},
+                {.key = "lr_scheduler_kwargs.min_lr_rate",
+                 .takes = number,
+                 .becomes = "train.min_lr, as a share of optimizer.lr, of cosine_with_min_lr"},
+                {.key = "lr_scheduler_kwargs.lr_end", .takes = number, .becomes = "train.min_lr, of polynomial"},
+                {.key = "lr_scheduler_kwargs.power", .takes = number, .becomes = "lr_schedule.power, of polynomial"},
+                {.key = "lr_scheduler_kwargs.timescale",
+                 .takes = count,
+                 .becomes = "lr_schedule.timescale, of inverse_sqrt"},
+                {.key = "lr_scheduler_kwargs.num_cycles",
+                 .takes = number,
+                 .open = "cosines of another length; 0.5 is the half that is meant",
+                 .off = {"0.5"}},
                 {.key = "warmup_steps",
                  .takes = number,
                  .becomes = "train.lr_warmup_steps; below 1 a share of train.max_steps"},
