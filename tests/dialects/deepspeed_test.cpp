@@ -72,6 +72,18 @@ TEST(DeepSpeed, ItsAdamIsAdamWAndHasNoDecayByDefault) {
               HasSubstr("without AMSGrad"));
 }
 
+TEST(DeepSpeed, ParametersThatItOrWeCannotHaveAreRefused) {
+  const auto with = [](const std::string& parameter) {
+    return R"({"optimizer": {"type": "AdamW", "params": {"lr": 3e-4, )" + parameter + "}}}";
+  };
+  EXPECT_THAT(refused(with(R"("bias_correction": false)")),
+              HasSubstr("moments are always corrected for their bias here\n"));
+  EXPECT_EQ(refused(with(R"("bias_correction": true)")), "");
+  EXPECT_THAT(refused(with(R"("max_grad_norm": 1.0)")),
+              testing::AllOf(HasSubstr("DeepSpeed's optimizers have no max_grad_norm\n"),
+                             HasSubstr("\n  say gradient_clipping")));
+}
+
 TEST(DeepSpeed, ItsSchedulersAreSchedulesOfTheirNames) {
   const Settings s = of(R"({"optimizer": {"type": "Lamb", "params": {"lr": 1e-4, "max_coeff": 5}},
       "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 1e-6, "warmup_max_lr": 2e-4,

@@ -42,6 +42,15 @@ void adam_mode(Reading& r, const Given& entry) {
                                             : r.ignore(entry, "only Adam reads it");
 }
 
+void bias_correction(Reading& r, const Given& entry) {
+  if (r.flag(entry.key)) return r.ignore(entry, "moments are always corrected for their bias");
+  r.refuse(entry, "moments are always corrected for their bias here", "say bias_correction true, or leave it out");
+}
+
+void norm_of_optimizer(Reading& r, const Given& entry) {
+  r.refuse(entry, "DeepSpeed's optimizers have no max_grad_norm", "say gradient_clipping");
+}
+
 // Lamb's bounds of the ratio of norms, which stand in two keys.
 void trust_bounds(Reading& r) {
   const Given *least = r.find("optimizer.params.min_coeff"), *most = r.find("optimizer.params.max_coeff");
@@ -91,8 +100,12 @@ std::vector<Row> optimizer_rows() {
       {.key = "optimizer.params.capturable", .takes = flag, .ignored = "there are no CUDA graphs"},
       {.key = "optimizer.params.bias_correction",
        .takes = flag,
-       .ignored = "Adam's moments are always corrected for their bias"},
-      {.key = "optimizer.params.max_grad_norm", .takes = number, .ignored = "gradient_clipping counts"},
+       .becomes = "nothing: refused unless true",
+       .by = bias_correction},
+      {.key = "optimizer.params.max_grad_norm",
+       .takes = number,
+       .becomes = "nothing: refused, as by DeepSpeed",
+       .by = norm_of_optimizer},
       {.key = "optimizer.params.amsgrad", .takes = flag, .refused = "Adam is built without AMSGrad; leave it out"},
       {.key = "optimizer.params.dampening", .takes = number, .refused = "SGD is built without dampening; leave it out"},
       {.key = "optimizer.params.maximize", .takes = flag, .refused = "losses are minimised; leave it out"},
