@@ -125,6 +125,26 @@ TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndKeysOfRewardsAreOurs) {
   EXPECT_THAT(refused_words("+experiment=quick_test"), HasSubstr("there is no experiment quick_test"));
 }
 
+TEST(Hydra, ItsScheduleBeginsAndEndsAtZero) {
+  const std::string mesh = "model.mesh_shape=[[2,1],[fsdp,tp]] training.max_steps=15 ";
+  const Folder folder;
+  const std::string file =
+      "--config " + folder.write("run.yaml", "training: {num_batches: 15}\noptimizer: {learning_rate: 3e-6}\n");
+  for (const std::string& words : {mesh + "optimizer.learning_rate=3e-6", mesh + "optimizer.warmup_ratio=0.1",
+                                   mesh + "scheduler.warmup_steps_ratio=0.1", file}) {
+    const Settings s = read(words).settings;
+    EXPECT_EQ(s.train.min_lr, 0) << words;
+    EXPECT_EQ(s.lr_schedule.first_step, 0) << words;
+  }
+  EXPECT_EQ(read(mesh + "optimizer.warmup_ratio=0.1").settings.train.lr_warmup_steps, 1);  // Python's int(1.5)
+  EXPECT_EQ(read(mesh + "optimizer.learning_rate=3e-6 train.min_lr=1e-7").settings.train.min_lr, 1e-7);
+  for (const char* words : {"", "optimizer.lr=3e-6", "optimizer.learning_rate=3e-6 train.lr_decay=constant"}) {
+    const Settings s = read(mesh + words).settings;  // Trireme's own rate, and another schedule
+    EXPECT_EQ(s.train.min_lr, std::nullopt) << words;
+    EXPECT_EQ(s.lr_schedule.first_step, 1) << words;
+  }
+}
+
 TEST(Hydra, ARunLiesWhereHydraPutsIt) {
   const std::string mesh = "model.mesh_shape=[[2,1],[fsdp,tp]] ";
   const Settings s = read(mesh).settings;

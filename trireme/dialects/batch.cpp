@@ -65,12 +65,15 @@ void set_batch(Reading& r, std::string_view batch, std::string_view micro, std::
   r.set("train.global_batch_size", std::to_string(size * steps * ranks), g != nullptr ? *g : *m);
 }
 
-void set_warmup_share(Reading& r, const config::Given& share, std::string_view lengths, bool rounds_up) {
+void set_warmup_share(Reading& r, const config::Given& share, std::string_view lengths, PartOfStep part) {
   const auto steps = r.known_count("train.max_steps");
   if (!steps)
     return r.refuse(share, "a warm-up as a share of the run needs the run's length", fmt::format("give {}", lengths));
   const double warmup = std::clamp(r.number(share.key).value_or(0), 0.0, 1.0) * static_cast<double>(*steps);
-  r.set("train.lr_warmup_steps", std::to_string(std::llround(rounds_up ? std::ceil(warmup) : warmup)), share);
+  const double whole = part == PartOfStep::a_step    ? std::ceil(warmup)
+                       : part == PartOfStep::nothing ? std::floor(warmup)
+                                                     : warmup;
+  r.set("train.lr_warmup_steps", std::to_string(std::llround(whole)), share);
 }
 
 }  // namespace trireme::dialects

@@ -12,9 +12,12 @@ namespace trireme::dialects {
 /// systems. A key that is empty is not there.
 void set_batch(Reading& reading, std::string_view batch, std::string_view micro, std::string_view accumulation);
 
+/// What part of a step is.
+enum class PartOfStep { nearest, a_step, nothing };
+
 /// Sets train.lr_warmup_steps from `share`, the key of a share of the run, at least 0 and at most 1. Refuses it if the
-/// run's length is not known; `lengths` says which keys would give that, or the steps. `rounds_up`: part of a step is a
-/// step, as in transformers; otherwise the nearest number.
-void set_warmup_share(Reading& reading, const config::Given& share, std::string_view lengths, bool rounds_up = false);
+/// run's length is not known; `lengths` says which keys would give that, or the steps.
+void set_warmup_share(Reading& reading, const config::Given& share, std::string_view lengths,
+                      PartOfStep part = PartOfStep::nearest);
 
 }  // namespace trireme::dialects

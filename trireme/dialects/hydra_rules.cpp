@@ -146,8 +146,19 @@ void warmup(Reading& r) {
   for (const std::string_view key : {"optimizer.warmup_ratio", "scheduler.warmup_steps_ratio"}) {
     const Given* ratio = r.find(key);
     if (ratio == nullptr || r.is_settled(*ratio)) continue;
-    set_warmup_share(r, *ratio, "train.max_steps, or train.lr_warmup_steps");
+    set_warmup_share(r, *ratio, "train.max_steps, or train.lr_warmup_steps", PartOfStep::nothing);
   }
+}
+
+// Whoever gives a rate or a warm-up means agent-tunix's schedule: optax's warmup_cosine_decay_schedule, whose first
+// step and end have rate 0.
+void tunix_schedule(Reading& r) {
+  const bool is_meant = r.is_typed_as("optimizer.lr", "optimizer.learning_rate") ||
+                        r.find("optimizer.learning_rate") != nullptr || r.find("optimizer.warmup_ratio") != nullptr ||
+                        r.find("scheduler.warmup_steps_ratio") != nullptr;
+  if (!is_meant || r.known("train.lr_decay") != "cosine") return;
+  r.suggest("train.min_lr", "0");
+  r.suggest("lr_schedule.first_step", "0");
 }
 
 void betas(Reading& r) {
@@ -217,6 +228,7 @@ void finish_hydra(Reading& r) {
   batch(r);
   length(r);
   warmup(r);
+  tunix_schedule(r);
   betas(r);
   experiment(r);
   run_folder(r);

@@ -69,6 +69,12 @@ bool Reading::is_given(std::string_view setting) const {
          std::ranges::any_of(result_.settings, [&](const Given& given) { return given.key == setting; });
 }
 
+bool Reading::is_typed_as(std::string_view setting, std::string_view name) const {
+  const auto found = parsed_.provenance.find(std::string(setting));
+  return found != parsed_.provenance.end() && found->second.kind == config::Source::Kind::command_line &&
+         found->second.text.find(name) != std::string::npos;
+}
+
 std::optional<std::string> Reading::known(std::string_view setting) const {
   const config::Setting* row = table_.find(setting);
   if (row == nullptr) return std::nullopt;

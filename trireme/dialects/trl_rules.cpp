@@ -128,11 +128,11 @@ void trl_warmup(Reading& r) {
     const bool counts = is_share || number > 0;
     if (steps != nullptr && !counts && share != nullptr) r.ignore(*steps, "warmup_ratio counts");
     if (steps != nullptr && (counts || share == nullptr))
-      is_share ? set_warmup_share(r, *steps, "max_steps, or warmup_steps of at least 1", /*rounds_up=*/true)
+      is_share ? set_warmup_share(r, *steps, "max_steps, or warmup_steps of at least 1", PartOfStep::a_step)
                : r.set("train.lr_warmup_steps", fmt::format("{:.0f}", number), *steps);
     if (share != nullptr)
       counts ? r.ignore(*share, "warmup_steps counts")
-             : set_warmup_share(r, *share, "max_steps, or warmup_steps", /*rounds_up=*/true);
+             : set_warmup_share(r, *share, "max_steps, or warmup_steps", PartOfStep::a_step);
   }
   r.suggest("train.lr_warmup_steps", "0");
 }
