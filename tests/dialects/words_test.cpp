@@ -298,6 +298,20 @@ TEST(Dialects, AFileOfTriremeStaysTriremesAndANameDecidesWhereContentDoesNot) {
   EXPECT_EQ(read_text("ds.txt", R"({"seed": 7, "train_batch_size": 2})", "").settings.train.global_batch_size, 2);
 }
 
+TEST(Dialects, AKeyOfDeepSpeedDoesNotMakeAFileOfTriremeJson) {
+  const auto refused = [](const std::string& more) { return refusal_of("own.yaml", "model: llama-5m\n" + more); };
+  EXPECT_EQ(refused("bf16: true\n"),
+            "error: unknown setting bf16\n  own.yaml:2: bf16: true\n  the number format is precision bf16-mixed");
+  EXPECT_EQ(refused("fp16:\n  enabled: true\n"),
+            "error: unknown setting fp16\n  own.yaml:2: fp16:\n  the number format is precision 16-mixed");
+  EXPECT_THAT(refused("gradient_accumulation_steps: 4\n"),
+              HasSubstr("unknown setting gradient_accumulation_steps\n  own.yaml:2: gradient_accumulation_steps: 4\n"
+                        "  accumulation follows from train.global_batch_size"));
+  EXPECT_THAT(refused("zero_optimization:\n  stage: 2\n"),
+              HasSubstr("zero_optimization is a key of DeepSpeed; in its files, which are JSON, it becomes strategy"));
+  EXPECT_EQ(read_text("ds.txt", "\n {\"train_batch_size\": 2}").settings.train.global_batch_size, 2);
+}
+
 TEST(Dialects, AFileIsReadWithTheRanksThatAnyOtherFileGives) {
   const Folder folder;
   const std::string counts =

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/base/text.h"
+#include "trireme/config/other_systems.h"
 
 namespace trireme::config {
 namespace {
@@ -145,6 +146,8 @@ std::string hint_for(const Table& table, std::string_view unknown_key) {
       for (const std::string_view word : row.words)
         if (!row.is_not_available) nearest.offer(leaf, word, std::string(row.sentence));
   if (!nearest.text.empty()) return nearest.text;
+  if (const std::string theirs = table.others == nullptr ? "" : table.others->hint_of(unknown_key); !theirs.empty())
+    return theirs;
 
   const std::string head = std::string(unknown_key.substr(0, unknown_key.find('.'))) + ".";
   std::vector<std::string> siblings;

@@ -61,6 +61,9 @@ class OtherSystems {
   /// The dialect of an option whose value is a file of settings (--deepspeed_config ds.json); empty: no such option.
   virtual std::string_view dialect_of_file_option(std::string_view word) const = 0;
 
+  /// What becomes of a key of another system's files, in a sentence; empty: no system has it.
+  virtual std::string hint_of(std::string_view key) const = 0;
+
   /// The file as another system's; nothing if it is Trireme's own. `dialect` names the system, empty: its content does.
   /// `problems` gets mistakes of the file itself, and a dialect that does not exist.
   virtual std::optional<ForeignFile> recognise(const std::string& contents, const std::string& path,

@@ -106,6 +106,21 @@ std::string_view Systems::dialect_of_file_option(std::string_view word) const {
   return found == dialects_.end() ? std::string_view() : (*found)->name;
 }
 
+std::string Systems::hint_of(std::string_view key) const {
+  for (const Dialect* dialect : dialects_) {
+    const auto row = std::ranges::find(dialect->rows, key, &Row::key);  // not data.*, which are Trireme's too
+    if (row == dialect->rows.end()) continue;
+    const std::string fate = !row->setting.empty()   ? fmt::format("is {}", row->setting)
+                             : !row->becomes.empty() ? fmt::format("becomes {}", row->becomes)
+                             : !row->ignored.empty() ? fmt::format("has no effect: {}", row->ignored)
+                             : !row->refused.empty() ? fmt::format("is refused: {}", row->refused)
+                                                     : fmt::format("is not built yet: {}", row->open);
+    return fmt::format("{} is a key of {}; in its files{} it {}", key, dialect->system,
+                       dialect->is_json ? ", which are JSON," : "", fate);
+  }
+  return "";
+}
+
 const Dialect* Systems::named(std::string_view name) const {
   const auto found = std::ranges::find_if(dialects_, [&](const Dialect* d) { return d->name == name; });
   return found == dialects_.end() ? nullptr : *found;
@@ -128,9 +143,13 @@ std::optional<config::ForeignFile> Systems::recognise(const std::string& content
   config::Problems scratch;  // a file that is no tree is for Trireme's own reader to refuse
   const bool is_json = path.ends_with(".json");
   const std::vector<Given> entries = entries_of(nullptr, contents, path, is_json ? problems : scratch);
+  // A mark of a system whose files are JSON does not make a file JSON; it is an unknown setting there.
+  const size_t begin = contents.find_first_not_of(" \t\r\n");
+  const bool may_be_json = is_json || (begin != std::string::npos && contents[begin] == '{');
   const Dialect* best = nullptr;
   for (const Dialect* one : dialects_)
-    if (has_mark(*one, entries) && (best == nullptr || num_known(*one, entries) > num_known(*best, entries)))
+    if ((may_be_json || !one->is_json) && has_mark(*one, entries) &&
+        (best == nullptr || num_known(*one, entries) > num_known(*best, entries)))
       best = one;
   if (best == nullptr) {
     if (is_json && !problems.empty()) return config::ForeignFile{"deepspeed", path, {}};

@@ -20,6 +20,7 @@ class Systems : public config::OtherSystems {
   std::string_view dialect_of(std::string_view word) const override;
   bool is_flag(std::string_view word) const override;
   std::string_view dialect_of_file_option(std::string_view word) const override;
+  std::string hint_of(std::string_view key) const override;
   std::optional<config::ForeignFile> recognise(const std::string& contents, const std::string& path,
                                                const std::string& dialect, config::Problems& problems) const override;
   config::ForeignSettings read(const config::ForeignFile& file, const config::Table& table,
