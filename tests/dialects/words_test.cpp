@@ -263,6 +263,14 @@ TEST(Trl, FieldsThatDecideNothingAreIgnoredAndOthersRefusedByName) {
   EXPECT_THAT(refused("lr_scheduler_kwargs:\n  num_cycles: 2\n"), HasSubstr("is not built yet"));
 }
 
+TEST(Trl, AFileIsConvertedWithTheRewardsAndPromptsThatItLacks) {
+  const ParsedSettings parsed = read_text("grpo.yaml",
+                                          "num_generations: 4\nmax_steps: 40\nreward_funcs: [accuracy]\n"
+                                          "dataset_name: trl-lib/tldr\n",
+                                          "--reward.functions [exact] --grpo.prompts p.jsonl", "convert_config");
+  EXPECT_THAT(given_yaml(parsed), testing::AllOf(HasSubstr("functions: [exact]"), HasSubstr("prompts: p.jsonl")));
+}
+
 TEST(Trl, FilesOfOtherTrainersAreRefused) {
   const std::string sft = "model_name_or_path: llama-5m\nlearning_rate: 1e-4\npacking: true\nmax_length: 512\n";
   for (const char* command : {"pretrain", "finetune_full", "finetune_lora", "finetune_dpo"})

@@ -292,10 +292,13 @@ class Parser {
     }
   }
 
-  // The command whose alone the typed setting `given` is, if it is another one (Parsed::typed).
+  // The command whose alone the typed setting `given` is, if it is another one (Parsed::typed). What tells or converts
+  // settings takes those of every command.
   std::string_view foreign_owner(const Given& given) const {
     const std::string_view self = std::string_view(overlay_.command).substr(0, overlay_.command.find(' '));
-    if (given.source.kind != Source::Kind::command_line || self.empty() || self == "explain") return {};
+    if (given.source.kind != Source::Kind::command_line || self.empty() || self == "explain" ||
+        self == "convert_config")
+      return {};
     if (overlay_.reads_its_section_alone && table_.group_of(given.key) != overlay_.section) return "pretrain";
     const Section* section = table_.section_of(given.key);
     return section == nullptr || section->command == self ? std::string_view() : section->command;
