@@ -128,6 +128,46 @@ TEST(Accelerate, DeepSpeedInlineAndInAFileOfItsOwn) {
   }
 }
 
+TEST(Accelerate, TheDeepSpeedFileSaysWhichPrecisionUnlessItLeavesIt) {
+  const Folder folder;
+  const auto words = [&](const std::string& mixed, const std::string& json) {
+    const std::string file = folder.write("ds.json", json);
+    return "--config " + folder.write("a.yaml", "distributed_type: DEEPSPEED\nnum_processes: 2\n" + mixed +
+                                                    "\ndeepspeed_config:\n  deepspeed_config_file: " + file + "\n");
+  };
+  const auto of = [&](const std::string& mixed, const std::string& json) {
+    return read(words(mixed, json)).settings.precision.format;
+  };
+  const auto wrong_pair = [&](const std::string& mixed, const std::string& json) -> std::string {
+    try {
+      read(words(mixed, json));
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  using enum model::NumberFormat;
+  const std::string brain = R"({"bf16": {"enabled": true}})", half = R"({"fp16": {"enabled": true}})",
+                    off = R"({"bf16": {"enabled": false}, "fp16": {"enabled": false}})",
+                    left = R"({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})";
+  for (const auto& [mixed, json] : {std::pair{"mixed_precision: fp16", brain}, std::pair{"fp16: true", brain},
+                                    std::pair{"mixed_precision: bf16", half}, std::pair{"mixed_precision: fp8", half}})
+    EXPECT_THAT(wrong_pair(mixed, json), HasSubstr("of the DeepSpeed file\n")) << mixed << json;
+  EXPECT_THAT(wrong_pair("mixed_precision: fp16", brain),
+              HasSubstr("error: mixed_precision fp16 contradicts bf16.enabled of the DeepSpeed file\n"));
+  EXPECT_EQ(of("mixed_precision: \"no\"", brain), bf16_mixed);
+  EXPECT_EQ(of("mixed_precision: \"no\"", half), fp16_mixed);
+  EXPECT_EQ(of("mixed_precision: bf16", brain), bf16_mixed);
+  EXPECT_EQ(of("mixed_precision: bf16", off), fp32_true);  // the file wins
+  EXPECT_EQ(of("mixed_precision: bf16", left), bf16_mixed);
+  EXPECT_EQ(of("mixed_precision: fp16", left), fp16_mixed);
+  EXPECT_EQ(of("mixed_precision: bf16", "{}"), bf16_mixed);
+  EXPECT_EQ(of("mixed_precision: fp8", brain), of("mixed_precision: fp8", "{}"));
+  EXPECT_EQ(of("mixed_precision: \"no\"", R"({"bfloat16": {"enabled": true}})"), bf16_mixed);  // the old name
+  EXPECT_THAT(accounts_of(read(words("mixed_precision: \"no\"", brain))),
+              HasSubstr("mixed_precision: ignored: the DeepSpeed file says which precision\n"));
+}
+
 TEST(Accelerate, WhatItDoesNotHaveIsToldFromWhatIsNotForUs) {
   EXPECT_THAT(
       wrong("distributed_type: FSDP\nnum_procesess: 4\n"),

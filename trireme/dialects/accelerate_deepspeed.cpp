@@ -7,6 +7,7 @@
 #include "trireme/dialects/accelerate_parts.h"
 #include "trireme/dialects/batch.h"
 #include "trireme/dialects/deepspeed_parts.h"
+#include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
 #include "trireme/dialects/systems.h"
@@ -19,6 +20,39 @@ namespace {
 
 constexpr std::string_view kDeepSpeed = "deepspeed_config.";
 
+// A switch of a DeepSpeed file; null if the file lacks it, or leaves it with "auto".
+const Given* switch_in(const config::ForeignFile& file, std::string_view key) {
+  const auto found = std::ranges::find(file.entries, key, &Given::key);
+  return found == file.entries.end() || !is_flag_text(*found) ? nullptr : &*found;
+}
+
+bool is_on(const Given* entry) { return entry != nullptr && lower(entry->text) == "true"; }
+
+// Accelerate's mixed_precision counts where the DeepSpeed file says nothing. True if the file says bf16, of which
+// Accelerate makes numbers of 8 bits.
+bool makes_8_bits(Reading& r, const config::ForeignFile& file) {
+  const Given* own = r.find("mixed_precision");
+  if (own == nullptr && r.flag("fp16")) own = r.find("fp16");  // the old form
+  if (own == nullptr) return false;
+  const std::string word = own->key == "fp16" ? "fp16" : lower(own->text);
+  const Given *half = switch_in(file, "fp16.enabled"), *brain = switch_in(file, "bf16.enabled");
+  const bool wants_half = dtype_word(word) == "fp16", wants_brain = dtype_word(word) == "bf16" || word == "fp8";
+  const Given *same = wants_half ? half : brain, *other = wants_half ? brain : half;
+  if ((wants_half || wants_brain) && is_on(other)) {
+    r.refuse_both(*own, *other,
+                  fmt::format("{} {} contradicts {} of the DeepSpeed file", own->key, own->text, other->key),
+                  fmt::format("leave {} out, or let both say the same", own->key));
+    return false;
+  }
+  if (wants_half || wants_brain ? same == nullptr || (is_on(same) && word != "fp8") : !is_on(half) && !is_on(brain))
+    return false;  // they agree
+  r.take_back(*own, "precision");
+  if (wants_brain && is_on(same)) return true;
+  r.ignore(*own, "the DeepSpeed file says which precision");
+  r.suggest("precision", "32-true");
+  return false;
+}
+
 // Refuses inline keys beside a DeepSpeed file, as Accelerate does, and reads the file.
 void deepspeed_file(Reading& r, const Given& entry, config::Problems& problems) {
   constexpr std::string_view kInline[] = {
@@ -29,7 +63,9 @@ void deepspeed_file(Reading& r, const Given& entry, config::Problems& problems) 
       r.refuse_both(entry, *both, fmt::format("deepspeed_config_file has its own {}", key), "keep one of the two");
   const auto file = read_named_file(deepspeed(), entry.text, problems);
   if (!file) return r.refuse(entry, fmt::format("the DeepSpeed file {} cannot be read", entry.text), "");
+  const bool has_8_bits = makes_8_bits(r, *file);
   r.include(deepspeed(), *file);
+  if (has_8_bits) r.set("precision", "fp8-mixed", *r.find("mixed_precision"));
   r.tell(entry, fmt::format("its {} keys follow", file->entries.size()));
 }
 

@@ -50,8 +50,10 @@ bool tunes_weights(const Reading& r) {
 // LitGPT's finetune/*.py: step / warmup, then a cosine to 0, whatever train.min_lr says. The first step has rate 0.
 void tuning_schedule(Reading& r) {
   if (r.known("train.lr_decay").value_or("") != "cosine") return;
-  if (const Given* entry = r.find("train.min_lr"))
-    r.take_back(*entry, "LitGPT does not read it when it tunes: rates fall to 0");
+  if (const Given* entry = r.find("train.min_lr")) {
+    r.take_back(*entry, entry->key);
+    r.ignore(*entry, "LitGPT does not read it when it tunes: rates fall to 0");
+  }
   r.suggest("lr_schedule.first_step", "0");
 }
 

@@ -195,10 +195,9 @@ void Reading::account(const Given& entry, bool is_ignored, std::string_view text
 
 void Reading::ignore(const Given& entry, std::string_view because) { account(entry, true, because); }
 
-void Reading::take_back(const Given& entry, std::string_view because) {
-  std::erase_if(result_.settings, [&](const Given& given) { return given.key == entry.key; });
+void Reading::take_back(const Given& entry, std::string_view setting) {
+  std::erase_if(result_.settings, [&](const Given& given) { return given.key == setting; });
   accounts_.erase(&entry);
-  ignore(entry, because);
 }
 
 void Reading::tell(const Given& entry, std::string_view what) { account(entry, false, what); }

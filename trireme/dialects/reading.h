@@ -52,8 +52,8 @@ class Reading {
   /// A default of the other system.
   void suggest(std::string_view setting, std::string_view value);
   void ignore(const config::Given& entry, std::string_view because);
-  /// Ignores an entry that has set the setting of its own name: the other system does not read it here.
-  void take_back(const config::Given& entry, std::string_view because);
+  /// Takes back the setting that `entry` has set, and its account: other keys say that it does not count, or not yet.
+  void take_back(const config::Given& entry, std::string_view setting);
   /// An entry that counts, but sets nothing by itself.
   void tell(const config::Given& entry, std::string_view what);
   /// Ignores every entry that has no account yet.

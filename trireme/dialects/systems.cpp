@@ -174,7 +174,9 @@ std::optional<config::ForeignFile> read_named_file(const Dialect& dialect, const
                                                    config::Problems& problems) {
   const auto contents = config::read_settings_file(path, problems);
   if (!contents) return std::nullopt;
-  return config::ForeignFile{std::string(dialect.name), path, entries_of(&dialect, *contents, path, problems)};
+  config::ForeignFile file{std::string(dialect.name), path, entries_of(&dialect, *contents, path, problems)};
+  for (Given& entry : file.entries) rename_maps(dialect, entry);
+  return file;
 }
 
 }  // namespace trireme::dialects
