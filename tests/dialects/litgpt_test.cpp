@@ -16,6 +16,22 @@ TEST(LitGpt, NamesClassesByModuleAndArguments) {
   EXPECT_EQ(ours("train.epochs", "5"), "train.epochs 5");
 }
 
+TEST(LitGpt, AMapInPlaceOfAClassIsRefusedWithItsKeys) {
+  const std::string map = R"({"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.0001}})";
+  EXPECT_EQ(ours("optimizer", map), "optimizer " + map);  // nothing is cut off
+  try {
+    parse_settings(std::vector<std::string>{"--optimizer", map},
+                   {.command = "pretrain",
+                    .others = &systems_of_tests(),
+                    .environment = [](const char*) -> const char* { return nullptr; }});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("not '" + map + "'"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("\n  a map is given key by key, for instance --optimizer AdamW --optimizer.lr 0.001"));
+  }
+}
+
 TEST(LitGpt, SaysWhereASetLiesAndWhatOfItIsLearned) {
   EXPECT_EQ(ours("data.download_dir", "data/dolly"), "data.train_data_path data/dolly");
   EXPECT_EQ(ours("data.mask_prompt", "true"), "data.learn replies");

@@ -355,7 +355,8 @@ TEST(Dialects, SharesAreOfTheRateAndLengthThatLaterFilesGive) {
   const Folder folder;
   const std::string cosine =
       " --config " + folder.write("ds.json", R"({"optimizer": {"type": "AdamW", "params": {"lr": 4e-4}}, "scheduler":
-          {"type": "WarmupCosineLR", "params": {"total_num_steps": 20, "warmup_min_ratio": 0.5, "cos_min_ratio": 0.25}}})");
+          {"type": "WarmupCosineLR", "params": {"total_num_steps": 20, "warmup_min_ratio": 0.5,
+          "cos_min_ratio": 0.25}}})");
   const std::string free =
       " --config " + folder.write("free.yaml",
                                   "model: {hidden_dim: 128}\ntraining: {learning_rate: 4e-4, max_steps: 200, "

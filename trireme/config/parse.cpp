@@ -285,11 +285,23 @@ class Parser {
       problems_.add(fmt::format("{} belongs to trireme {}", given.key, owner), {given.source},
                     fmt::format("trireme {} does not read it; leave it out", overlay_.command));
     } else if (const std::optional<Refusal> refusal = assign(*setting, given)) {
-      problems_.add(refusal->headline, {given.source}, refusal->hint);
+      problems_.add(refusal->headline, {given.source},
+                    given.text.starts_with('{') ? without_map(*setting) : refusal->hint);
     } else {
       parsed_.provenance[given.key] = given.source;
       given_at_[given.key] = position;
     }
+  }
+
+  // '{"class_path": "torch.optim.AdamW", "init_args": {"lr": 1e-4}}' is a value of jsonargparse, and none here.
+  std::string without_map(const Setting& setting) const {
+    std::string text =
+        fmt::format("a map is given key by key, for instance --{} {}", setting.key, example_text(setting));
+    const std::string below = std::string(setting.key) + ".";
+    const auto first =
+        std::ranges::find_if(table_.keys(), [&](const std::string& key) { return key.starts_with(below); });
+    if (first != table_.keys().end()) text += fmt::format(" --{} {}", *first, example_text(*table_.find(*first)));
+    return text;
   }
 
   // The command whose alone the typed setting `given` is, if it is another one (Parsed::typed). What tells or converts

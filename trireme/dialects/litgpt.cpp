@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string>
 
 #include "trireme/dialects/litgpt_model.h"
@@ -18,7 +19,11 @@ namespace {
 using config::Given;
 
 // torch.optim.AdamW, litgpt.data.Alpaca
-void last_part(Given& given) { given.text.erase(0, given.text.rfind('.') + 1); }
+void last_part(Given& given) {
+  const bool is_name =
+      std::ranges::all_of(given.text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
+  if (is_name) given.text.erase(0, given.text.rfind('.') + 1);
+}
 
 void strategy(Reading& r, const Given& entry) {
   const std::string name = lower(entry.text);
