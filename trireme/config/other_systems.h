@@ -1,6 +1,7 @@
 // Other systems' words and files of settings, as this folder sees them: an interface, which trireme/dialects fills in.
 // A word that only has another name here is renamed where it is read. A file of another system is read as a whole,
-// after the command line, because what its keys mean depends on each other and on the number of ranks.
+// after the command line, because what its keys mean depends on each other and on the number of ranks. Of several, each
+// is read twice: once to know what it will set, and once to count.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,8 @@ struct Parsed;
 /// What became of one key of another system. Keys that are refused are problems and have no account.
 struct Account {
   Source source;
-  std::string key;   ///< the other system's: "zero_optimization.stage"
-  bool is_ignored;   ///< it has no effect here; `text` says why
+  std::string key;  ///< the other system's: "zero_optimization.stage"
+  bool is_ignored;  ///< it has no effect here; `text` says why
   std::string text;  ///< "strategy shard_grad_op", or why it is ignored
 };
 
@@ -32,7 +33,7 @@ struct ForeignFile {
   using Later = std::map<std::string, std::optional<std::string>, std::less<>>;
 
   std::string dialect;  ///< "deepspeed"
-  std::string name;     ///< for messages: its path, or kCommandLine
+  std::string name;  ///< for messages: its path, or kCommandLine
   std::vector<Given> entries;
   Later later = {};  ///< settings that count more, by their keys: of later files and the command line; nothing: absent
 };

@@ -1,8 +1,8 @@
 // Reads a command line into the values that a table points to: defaults, then the environment, then the arguments from
 // left to right, with each --config FILE at its place. The last value of a key wins. A file of another system
-// (other_systems.h) counts at its place too, but less than any setting on the command line: what its keys mean may
-// depend on those. All mistakes are collected and refused at once, before any process starts and without LibTorch
-// (milliseconds).
+// (other_systems.h) counts at its place too, but less than any setting on the command line. What its keys mean may
+// depend on those, and on files that follow. All mistakes are collected and refused at once, before any process starts
+// and without LibTorch (milliseconds).
 #pragma once
 
 #include <functional>
