@@ -121,6 +121,37 @@ TEST(ChatTemplate, TemplatesWithTheSameWordsAndOtherSpacesAreNotTakenForAFamily)
   EXPECT_EQ(chat_family_of_template("{{ '[INST]' + content + '[/INST]' }}"), std::nullopt);
 }
 
+// What tells them apart, from the models' own templates.
+TEST(ChatTemplate, TemplatesThatWriteMoreOrLessAreNotTakenForAFamily) {
+  const std::string chatml = "{{ '<|im_start|>' + role + '\\n' + content + '<|im_end|>\\n' }}";
+  const std::string qwen3 = chatml + "{{ '<|im_start|>' + role + '\\n<think>\\n' + thought }}";
+  EXPECT_EQ(chat_family_of_template(qwen3 + "{{ '<|im_start|>assistant\\n' }}"), "chatml");
+  EXPECT_EQ(chat_family_of_template(qwen3 + "{{ '<|im_start|>assistant\\n<think>\\n' }}"), std::nullopt);  // Thinking
+  EXPECT_EQ(chat_family_of_template("{{ bos_token }}" + chatml), std::nullopt);  // Hermes 2 Pro
+  EXPECT_EQ(chat_family_of_template("{{ '<|im_start|>system\\n## Metadata\\n\\n' }}" + chatml),
+            std::nullopt);  // SmolLM3
+  const std::string gemma = "{{ bos_token }}{{ '<start_of_turn>' + role + '\\n' + content + '<end_of_turn>\\n' }}";
+  EXPECT_EQ(chat_family_of_template(gemma), "gemma");
+  EXPECT_EQ(chat_family_of_template(gemma + "{{ '<start_of_turn>developer\\n' }}"), std::nullopt);  // FunctionGemma
+  const std::string reply = "{{ '<|assistant|>\\n' + content + eos_token }}";
+  EXPECT_EQ(chat_family_of_template("{{ '<|user|>\\n' + content + eos_token }}\n" + reply), "zephyr");
+  EXPECT_EQ(chat_family_of_template("{{ '<|user|>\\n' + content }}\n" + reply), std::nullopt);  // Tulu 2
+  EXPECT_EQ(chat_family_of_template("{{'<|user|>' + '\\n' + content + '\\n'}}{{ eos_token }}"),
+            std::nullopt);  // Granite-7b-lab
+  const std::string sentence = "{{ 'Below is an instruction that describes a task. ' }}";
+  const std::string task = "{{ '### Instruction:\\n' + content + '\\n' }}";
+  EXPECT_EQ(chat_family_of_template(sentence + task + "{{ '### Response:\\n' }}"), "alpaca");
+  EXPECT_EQ(chat_family_of_template(sentence + task + "{{ '### Response:' }}"), "stanford_alpaca");
+  EXPECT_EQ(chat_family_of_template(task + "{{ '### Response:\\n' + content + '\\n<|EOT|>\\n' }}"),
+            std::nullopt);  // DeepSeek-Coder
+  EXPECT_EQ(chat_family_of_template(task + "{{ '### Response:' }}"), std::nullopt);
+  const std::string vicuna = "{{ 'USER: ' + content + ' ' }}{{ 'ASSISTANT: ' + content + eos_token }}";
+  EXPECT_EQ(chat_family_of_template("{{ 'A chat between a curious user and an artificial intelligence assistant. ' }}" +
+                                    vicuna),
+            "vicuna");
+  EXPECT_EQ(chat_family_of_template("{{ 'You are a bot. ' }}" + vicuna), std::nullopt);
+}
+
 // Stanford's sentences, with an input and without.
 TEST(ChatTemplate, AlpacaSaysWhetherThereIsAnInput) {
   const ChatFamily& alpaca = find_chat_family("alpaca");

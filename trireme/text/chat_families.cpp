@@ -1,6 +1,8 @@
 // The families of chat templates, as their models' own templates write them.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/text/chat_template.h"
@@ -11,6 +13,7 @@ namespace {
 #define TRIREME_ALPACA_TASK "Below is an instruction that describes a task"
 #define TRIREME_ALPACA_INPUT_TASK TRIREME_ALPACA_TASK ", paired with an input that provides further context. "
 #define TRIREME_ALPACA_END "Write a response that appropriately completes the request."
+#define TRIREME_VICUNA_CHAT "A chat between a curious user and an artificial intelligence assistant"
 
 constexpr ChatFamily alpaca(const char* name, const char* examples, const char* reply, const char* evidence) {
   return {.name = name,
@@ -19,6 +22,7 @@ constexpr ChatFamily alpaca(const char* name, const char* examples, const char* 
           .system = {"", "\n\n"},
           .user = {"### Instruction:\n", reply},
           .evidence = evidence,
+          .also = TRIREME_ALPACA_TASK,  // DeepSeek-Coder's has the same headings
           .input_joint = "\n\n### Input:\n",
           .again = "\n\n",
           .usual_system = TRIREME_ALPACA_TASK ". " TRIREME_ALPACA_END,
@@ -44,7 +48,8 @@ constexpr ChatFamily kFamilies[] = {
      .stop = "<|im_end|>",
      .marks = "<|im_start|> <|im_end|>",
      .evidence = "<|im_start|>",
-     .contrary = "<|im_sep|>",  // Phi-4
+     // Phi-4; Hermes 2 Pro, LFM2; SmolLM3; Qwen3-Thinking, QwQ
+     .contrary = {"<|im_sep|>", "bos_token", "## Metadata", "assistant\\n<think>"},
      .no_thought = "<think>\n\n</think>\n\n"},
     {.name = "llama3",
      .examples = "Llama 3, 3.1, 3.2",
@@ -65,7 +70,8 @@ constexpr ChatFamily kFamilies[] = {
      .trims = true,
      .stop = "<end_of_turn>",
      .marks = "<bos> <start_of_turn> <end_of_turn>",
-     .evidence = "<start_of_turn>"},
+     .evidence = "<start_of_turn>",
+     .contrary = {"<start_of_turn>developer"}},  // FunctionGemma
     {.name = "phi3",
      .examples = "Phi-3",
      .system = {"<|system|>\n", "<|end|>\n"},
@@ -74,7 +80,7 @@ constexpr ChatFamily kFamilies[] = {
      .stop = "<|end|>",
      .marks = "<|system|> <|user|> <|assistant|> <|end|>",
      .evidence = "<|end|>",
-     .contrary = "<|tool|>"},  // Phi-4-mini
+     .contrary = {"<|tool|>"}},  // Phi-4-mini
     {.name = "zephyr",
      .examples = "Zephyr, TinyLlama-Chat",
      .system = {"<|system|>\n", "</s>\n"},
@@ -82,7 +88,8 @@ constexpr ChatFamily kFamilies[] = {
      .assistant = {"<|assistant|>\n", "</s>\n"},
      .stop = "</s>",
      .marks = "<|system|> <|user|> <|assistant|> </s>",
-     .evidence = "<|user|>"},
+     .evidence = "<|user|>",
+     .beside = "eos_token"},  // Tulu 2 and Granite-7b-lab end no user's turn
     {.name = "llama2",
      .examples = "Llama 2 Chat",
      .user = {"<s>[INST]", " [/INST]"},
@@ -116,8 +123,9 @@ constexpr ChatFamily kFamilies[] = {
      .assistant = {" ASSISTANT:", ""},
      .words_begin = " ",
      .evidence = "ASSISTANT:",
-     .usual_system = "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-                     "helpful, detailed, and polite answers to the user's questions."},
+     .also = TRIREME_VICUNA_CHAT,
+     .usual_system = TRIREME_VICUNA_CHAT ". The assistant gives helpful, detailed, and polite answers to the user's "
+                                         "questions."},
     task_alone("flan", TRIREME_ALPACA_TASK ". " TRIREME_ALPACA_END),
     task_alone("longform", TRIREME_ALPACA_INPUT_TASK TRIREME_ALPACA_END),
     {.name = "default",
@@ -140,6 +148,15 @@ const ChatFamily& find_chat_family(const std::string& name) {
   const auto near = base::nearest(name, names);
   throw UsageError(fmt::format("there is no chat template {}{}; use {}", name,
                                near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(names, ", ")));
+}
+
+bool is_written_as(const ChatFamily& family, std::string_view jinja) {
+  const auto has = [](std::string_view text, const char* part) { return text.find(part) != std::string_view::npos; };
+  const size_t at = jinja.find(family.evidence);
+  const std::string_view expression = jinja.substr(at, jinja.find("}}", at) - at);
+  return (family.also == nullptr || has(jinja, family.also)) &&
+         (family.beside == nullptr || has(expression, family.beside)) &&
+         std::ranges::none_of(family.contrary, [&](const char* part) { return part != nullptr && has(jinja, part); });
 }
 
 }  // namespace trireme::text

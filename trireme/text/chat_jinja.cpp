@@ -117,11 +117,8 @@ std::optional<std::string> chat_family_of_template(std::string_view jinja) {
   const auto is_ours = [&](const ChatFamily& f) { return jinja == jinja_of(f, true) || jinja == jinja_of(f, false); };
   if (const auto own = std::ranges::find_if(families, is_ours); own != families.end()) return own->name;
   for (const ChatFamily& family : families)
-    if (family.evidence != nullptr && jinja.find(family.evidence) != std::string_view::npos) {
-      const bool has_also = family.also == nullptr || jinja.find(family.also) != std::string_view::npos;
-      const bool is_other = family.contrary != nullptr && jinja.find(family.contrary) != std::string_view::npos;
-      return has_also && !is_other ? std::optional<std::string>(family.name) : std::nullopt;
-    }
+    if (family.evidence != nullptr && jinja.find(family.evidence) != std::string_view::npos)
+      return is_written_as(family, jinja) ? std::optional<std::string>(family.name) : std::nullopt;
   return std::nullopt;
 }
 

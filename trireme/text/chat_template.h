@@ -7,6 +7,7 @@
 // training learns it; no code searches text for markers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -53,7 +54,8 @@ struct ChatFamily {
   const char* marks = "";        ///< all tokens with a meaning in this template, separated by spaces
   const char* evidence = nullptr;  ///< text that a chat_template of this family contains; null: no model has one
   const char* also = nullptr;      ///< and this text
-  const char* contrary = nullptr;  ///< and not this one: another family has the same words and other spaces
+  const char* beside = nullptr;    ///< and this one between it and the end of its expression, }}
+  std::array<const char*, 4> contrary = {};  ///< and none of these: others have the same words and write more, or less
   const char* input_joint = "\n\n";  ///< between a user's instruction and input
   const char* again = "";  ///< before each of the user's turns but the first
   const char* usual_system = "";  ///< the system message if the conversation has none
@@ -68,6 +70,10 @@ const ChatFamily& find_chat_family(const std::string& name);
 
 /// The family of the model in `folder`, by its chat_template; nothing if it has none or its family is unknown.
 std::optional<std::string> chat_family_of(const std::filesystem::path& folder);
+
+/// Whether a Jinja template with the evidence of this family writes what the family does. `family.evidence` is not
+/// null.
+bool is_written_as(const ChatFamily& family, std::string_view jinja);
 
 /// The family of a Jinja template: that of jinja_of(), else by the tokens that it writes.
 std::optional<std::string> chat_family_of_template(std::string_view jinja);
