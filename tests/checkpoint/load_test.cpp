@@ -162,6 +162,23 @@ TEST(Load, AFolderOfHuggingFaceNeedsNoManifest) {
   EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr("model-00002-of-00003.safetensors is missing"));
 }
 
+// transformers reads model.safetensors, and the files of the index are older or newer.
+TEST(Load, AModelInOneFileBesideAnIndexOfOthersIsRefused) {
+  const ScratchFolder out;
+  const fs::path one = save_sample(out / "one", 4, 1);
+  const fs::path many =
+      save_sample(out / "many", 4, 1, 1, [](int, SaveRequest& request) { request.max_shard_bytes = 3000; });
+  fs::copy_file(one / "model.safetensors", many / "model.safetensors");
+  const std::string problem = many.string() +
+                              " holds model.safetensors and an index of other files (model.safetensors.index.json): "
+                              "transformers reads model.safetensors; move one of them away";
+  EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr(problem));
+  for (const char* name : {"manifest.json", "trireme_state.json"}) fs::remove(many / name);
+  EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr(problem));
+  overwrite(many / "model.safetensors.index.json", R"({"weight_map": {"model.norm.weight": "model.safetensors"}})");
+  EXPECT_EQ(open_checkpoint(many).tensors.size(), sample_model().size());
+}
+
 TEST(Load, MisalignedForeignTensorsAreRead) {
   // Other writers neither pad headers nor sort by alignment: elements may straddle blocks.
   const ScratchFolder out;

@@ -45,6 +45,23 @@ TEST(TorchFile, comes_back_as_it_was_written) {
   expect_same(TorchFileSource(folder / "x.pth"), odd_tensors());
 }
 
+TEST(TorchFile, a_model_in_one_file_beside_an_index_of_others_is_refused) {
+  const checkpoint::ScratchFolder folder;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model-00001-of-00001.bin"}) {
+    TorchFileSink sink(folder / name, odd_tensors().tensors());
+    copy(odd_tensors(), sink);
+  }
+  const auto index = folder / "pytorch_model.bin.index.json";
+  checkpoint::overwrite(index, R"({"weight_map": {"a.weight": "pytorch_model-00001-of-00001.bin"}})");
+  EXPECT_THAT(checkpoint::error_of([&] { TorchFileSource{folder.path()}; }),
+              HasSubstr("holds pytorch_model.bin and an index of other files (pytorch_model.bin.index.json): "
+                        "transformers reads pytorch_model.bin; move one of them away"));
+  checkpoint::overwrite(index, R"({"weight_map": {"a.weight": "pytorch_model.bin"}})");
+  EXPECT_EQ(TorchFileSource(folder.path()).tensors().size(), 1u);
+  std::filesystem::remove(index);
+  EXPECT_EQ(TorchFileSource(folder.path()).tensors().size(), 3u);
+}
+
 TEST(TorchFile, every_cut_and_every_changed_byte_is_an_error_or_leaves_sound_tensors) {
   const checkpoint::ScratchFolder folder;
   TorchFileSink sink(folder / "x.pth", odd_tensors().tensors());

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/read_budget.h"
@@ -153,6 +154,21 @@ std::vector<std::pair<std::string, std::string>> parse_weight_index(const std::s
     fail(error.what());
   }
   return result;
+}
+
+std::optional<std::vector<std::pair<std::string, std::string>>> read_weight_index(const std::filesystem::path& folder,
+                                                                                  const std::string& single) {
+  const std::filesystem::path path = folder / (single + ".index.json");
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  auto index = parse_weight_index(base::read_side_file(path), path.string());
+  // Left from another save. transformers takes the single file then, whichever is newer.
+  if (std::filesystem::exists(folder / single) &&
+      std::ranges::any_of(index, [&](const auto& entry) { return entry.second != single; }))
+    throw CheckpointError(
+        fmt::format("{0} holds {1} and an index of other files ({2}): transformers reads {1}; move one of them away",
+                    folder.string(), single, path.filename().string()),
+        path.string());
+  return index;
 }
 
 }  // namespace trireme::checkpoint

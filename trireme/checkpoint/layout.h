@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,5 +68,12 @@ std::vector<TensorSpec> state_tensors(std::span<const TensorSpec> parameters,
 ///
 /// Errors    CheckpointError: broken JSON, or a file that is not a plain name in the same folder
 std::vector<std::pair<std::string, std::string>> parse_weight_index(const std::string& text, const std::string& path);
+
+/// The index of a Hugging Face folder whose weights are in `single` ("model.safetensors") or in several files; nothing
+/// if there is none.
+///
+/// Errors    as parse_weight_index; CheckpointError if `single` lies beside an index of other files
+std::optional<std::vector<std::pair<std::string, std::string>>> read_weight_index(const std::filesystem::path& folder,
+                                                                                  const std::string& single);
 
 }  // namespace trireme::checkpoint

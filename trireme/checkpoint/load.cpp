@@ -22,6 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kModelName = "model.safetensors";
+
 [[noreturn]] void fail_load(const fs::path& path, const std::string& message, const std::string& tensor = "") {
   throw CheckpointError(message, path.string(), tensor);
 }
@@ -30,14 +32,6 @@ std::string read_all(const BlockFile& file) {
   std::string text(file.bytes(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
-}
-
-/// Files that the index of a Hugging Face folder names.
-std::vector<std::string> files_of_index(const fs::path& index) {
-  std::set<std::string> names;
-  for (auto& [tensor, file] : parse_weight_index(base::read_side_file(index), index.string()))
-    names.insert(std::move(file));
-  return {names.begin(), names.end()};
 }
 
 /// Without an index, the names of the files say how many there are: model-00001-of-00002.safetensors.
@@ -57,9 +51,12 @@ void check_parts(const fs::path& folder, const std::vector<std::string>& names) 
 
 /// Weight files of a folder without a manifest: those of the index, else model.safetensors, else all.
 std::vector<std::string> weight_files(const fs::path& folder) {
-  const fs::path index = folder / "model.safetensors.index.json";
-  if (fs::exists(index)) return files_of_index(index);
-  if (fs::exists(folder / "model.safetensors")) return {"model.safetensors"};
+  if (const auto index = read_weight_index(folder, kModelName)) {
+    std::set<std::string> files;
+    for (const auto& [tensor, file] : *index) files.insert(file);
+    return {files.begin(), files.end()};
+  }
+  if (fs::exists(folder / kModelName)) return {kModelName};
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
@@ -102,6 +99,9 @@ void open_with_manifest(Checkpoint& checkpoint, Advice advice) {
   }
   checkpoint.has_manifest = true;
   checkpoint.step = checkpoint.manifest.step;
+  // Another program may have put its own beside the files that the manifest has.
+  if (!checkpoint.manifest.files.contains(kModelName) && fs::exists(checkpoint.path / kModelName))
+    read_weight_index(checkpoint.path, kModelName);
   for (const auto& [name, file] : checkpoint.manifest.files) {
     if (name.ends_with(".safetensors")) {
       add_file(checkpoint, name, file, advice);

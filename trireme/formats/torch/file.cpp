@@ -95,15 +95,14 @@ std::vector<FlatTensor> flatten_tensors(const TorchArchive& archive, ReadBudget&
 }
 
 TorchFileSource::TorchFileSource(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path / kIndexName)) {
-    open(std::filesystem::is_directory(path) ? path / kSingleName : path, nullptr);
+  const bool is_folder = std::filesystem::is_directory(path);
+  const auto index = is_folder ? checkpoint::read_weight_index(path, kSingleName) : std::nullopt;
+  if (!index) {
+    open(is_folder ? path / kSingleName : path, nullptr);
     return;
   }
   std::map<std::string, std::set<std::string>> wanted;
-  for (const auto& [tensor, file] :
-       checkpoint::parse_weight_index(base::read_side_file(path / kIndexName), path / kIndexName)) {
-    wanted[file].insert(tensor);
-  }
+  for (const auto& [tensor, file] : *index) wanted[file].insert(tensor);
   for (const auto& [file, names] : wanted) open(path / file, &names);
 }
 
