@@ -299,6 +299,53 @@ TEST(Convert, JsonOfAnotherKindIsRefusedWithItsFile) {
   }
 }
 
+// Of tokenizers with byte fallback, GGUF says only whether a blank stands before the text.
+TEST(Convert, RulesOfATokenizerThatGgufCannotSayAreRefused) {
+  const checkpoint::ScratchFolder folder;
+  write_small(folder / "x.gguf");
+  ASSERT_EQ(convert_refusal({.source = folder / "x.gguf", .out = folder / "model"}), "");
+  using nlohmann::json;
+  const json prepend{{"type", "Prepend"}, {"prepend", "\u2581"}};
+  const json replace{{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  const json split{{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "MergedWithPrevious"}};
+  const json metaspace{{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}};
+  const json digits{{"type", "Digits"}, {"individual_digits", true}};
+  const auto steps = [](const char* key, const std::vector<json>& list) {
+    return json{{"type", "Sequence"}, {key, list}};
+  };
+  std::vector<std::string> notes;
+  const auto refusal = [&](const json& normalizer, const json& pre_tokenizer, bool rstrip = false) {
+    const json token{{"id", 3}, {"content", "<|end|>"}, {"special", true}, {"rstrip", rstrip}, {"lstrip", false}};
+    const json model{{"type", "BPE"},
+                     {"byte_fallback", true},
+                     {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}, {"<|end|>", 3}}},
+                     {"merges", {"a b"}}};
+    const json whole{{"added_tokens", json::array({token})},
+                     {"normalizer", normalizer},
+                     {"pre_tokenizer", pre_tokenizer},
+                     {"model", model}};
+    checkpoint::overwrite(folder / "model" / "tokenizer.json", whole.dump());
+    notes.clear();
+    return convert_refusal(
+        {.source = folder / "model", .out = folder / "out.gguf", .force = true, .note = [&](const std::string& note) {
+           notes.push_back(note);
+         }});
+  };
+  EXPECT_EQ(refusal(steps("normalizers", {prepend, replace}), nullptr), "");
+  EXPECT_EQ(refusal(replace, split), "");
+  EXPECT_EQ(refusal(nullptr, metaspace), "");
+  EXPECT_THAT(notes, testing::Not(testing::Contains(HasSubstr("rstrip"))));
+  EXPECT_EQ(refusal(nullptr, metaspace, /*rstrip=*/true), "");
+  EXPECT_THAT(notes, testing::Contains(HasSubstr("of 1 added token (rstrip of '<|end|>')")));
+  const json lower{{"type", "Lowercase"}}, nfkc{{"type", "NFKC"}};
+  EXPECT_THAT(refusal(steps("normalizers", {lower, prepend, replace}), nullptr),
+              HasSubstr(R"(no word for {"type":"Lowercase"} in the normalizer)"));
+  EXPECT_THAT(refusal(nfkc, metaspace), HasSubstr(R"(no word for {"type":"NFKC"} in the normalizer)"));
+  EXPECT_THAT(refusal(nullptr, steps("pretokenizers", {metaspace, digits})), HasSubstr("\"Digits\"} in the pre_token"));
+  EXPECT_THAT(refusal(nullptr, split), HasSubstr("\"Split\"} in the pre_tokenizer"));
+  EXPECT_THAT(refusal(nullptr, nullptr), HasSubstr("it keeps blanks"));
+}
+
 TEST(Convert, ValuesBeyondFloat16AreRefused) {
   const checkpoint::ScratchFolder folder;
   std::vector<GgufTarget> tensors = small_tensors();

@@ -181,13 +181,52 @@ void write_chat_template(const std::map<std::string, std::string>& files, const 
     metadata.add("tokenizer.chat_template", std::string_view(inside.get_ref<const std::string&>()));
 }
 
-/// Whether a blank is added before the first word, as by SentencePiece: by a Metaspace or a Prepend.
-bool adds_prefix(const json& tokenizer) {
-  for (const json& step : steps_of(member(tokenizer, "pre_tokenizer"), "pretokenizers"))
-    if (member(step, "type") == "Metaspace") return member(step, "prepend_scheme") != "never";
-  for (const json& step : steps_of(member(tokenizer, "normalizer"), "normalizers"))
-    if (member(step, "type") == "Prepend") return true;
-  return false;
+/// Readers put U+2581 in the place of blanks and, where `prefix` says so, before the text. GGUF has no word for more.
+struct SentencePieceRules {
+  bool marks_blanks = false, prefix = false;
+};
+
+SentencePieceRules sentencepiece_rules_of(const json& tokenizer) {
+  constexpr const char* kMark = "\u2581";
+  SentencePieceRules rules;
+  const auto refuse = [](const char* part, const json& step) {
+    refuse_tokenizer(fmt::format("it has no word for {} in the {} of tokenizer.json", base::json_text(step), part));
+  };
+  for (const json& step : steps_of(member(tokenizer, "normalizer"), "normalizers")) {
+    if (member(step, "type") == "Prepend" && member(step, "prepend") == kMark)
+      rules.prefix = true;
+    else if (member(step, "type") == "Replace" && member(member(step, "pattern"), "String") == " " &&
+             member(step, "content") == kMark)
+      rules.marks_blanks = true;
+    else
+      refuse("normalizer", step);
+  }
+  for (const json& step : steps_of(member(tokenizer, "pre_tokenizer"), "pretokenizers")) {
+    const bool cuts_blanks = member(step, "type") == "Split" && member(member(step, "pattern"), "String") == " ";
+    if (cuts_blanks && rules.marks_blanks) continue;  // Gemma's: no blank is left
+    if (member(step, "type") != "Metaspace" || member(step, "replacement") != kMark) refuse("pre_tokenizer", step);
+    rules.marks_blanks = true;
+    rules.prefix = rules.prefix || member(step, "prepend_scheme") != "never";
+  }
+  if (!rules.marks_blanks)
+    refuse_tokenizer("it keeps blanks, and those who read merges with byte fallback put U+2581 in their place");
+  return rules;
+}
+
+/// Added tokens that also take what stands beside them, which GGUF cannot say.
+std::vector<std::string> notes_on_added(const json& tokenizer) {
+  int64_t count = 0;
+  std::string first;
+  for (const json& added : member(tokenizer, "added_tokens"))
+    for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+      if (member(added, flag) != true) continue;
+      if (++count == 1) first = fmt::format("{} of '{}'", flag, text_of(added));
+      break;
+    }
+  if (count == 0) return {};
+  return {
+      fmt::format("GGUF has no word for lstrip, rstrip and single_word of {} ({}): text beside them can get other ids",
+                  base::plural(count, "added token"), first)};
 }
 
 }  // namespace
@@ -205,18 +244,19 @@ std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::stri
   const std::vector<std::string> merges = read_merges(model);
   const bool sentencepiece = member(model, "byte_fallback") == true;
   metadata.add("tokenizer.ggml.model", sentencepiece ? "llama" : "gpt2");
+  const SentencePieceRules rules = sentencepiece ? sentencepiece_rules_of(tokenizer) : SentencePieceRules{};
   if (!sentencepiece) metadata.add("tokenizer.ggml.pre", rule_of(tokenizer).name);
   metadata.add("tokenizer.ggml.tokens", vocabulary.tokens);
   metadata.add("tokenizer.ggml.token_type", std::span<const int32_t>(vocabulary.types));
   if (sentencepiece) {
     metadata.add("tokenizer.ggml.pre", "default");
     metadata.add("tokenizer.ggml.scores", std::span<const float>(scores_of(vocabulary, merges)));
-    metadata.add("tokenizer.ggml.add_space_prefix", adds_prefix(tokenizer));
+    metadata.add("tokenizer.ggml.add_space_prefix", rules.prefix);
   }
   metadata.add("tokenizer.ggml.merges", merges);
   write_specials(tokenizer, config, vocabulary, metadata);
   write_chat_template(files, config, metadata);
-  return {};
+  return notes_on_added(tokenizer);
 } catch (const json::exception& error) {
   refuse_tokenizer(
       fmt::format("tokenizer.json or tokenizer_config.json has a value of the wrong kind ({})", error.what()));
