@@ -175,6 +175,29 @@ TEST(LitGpt, a_model_that_lacks_a_tensor_is_refused_in_and_out) {
   EXPECT_EQ(refusal_without("lit", lit, lit.size()), "no error");
 }
 
+// Not for the name or the number of a tensor, which no other file of the model would mend.
+TEST(LitGpt, a_classifier_is_refused_for_its_head_there_and_in_gguf) {
+  const checkpoint::ScratchFolder folder;
+  model::ModelConfig config = small(model::Architecture::llama);
+  config.tie_word_embeddings = true;
+  checkpoint::MemorySource source = hugging_face(config);
+  source.add_counted("score.weight", {2, 8});
+  std::string json = config.to_hugging_face_json("float32");
+  const std::string name = "LlamaForCausalLM";
+  ASSERT_NE(json.find(name), std::string::npos);
+  json.replace(json.find(name), name.size(), "LlamaForSequenceClassification");
+  std::filesystem::create_directory(folder / "model");
+  checkpoint::overwrite(folder / "model/config.json", json);
+  write_zeros(checkpoint::SafetensorsSink(folder / "model", source.tensors(), checkpoint::kDefaultShardBytes),
+              source.tensors());
+  const auto refusal = [&](const char* to) {
+    return checkpoint::error_of<Error>(
+        [&] { convert_checkpoint({.source = folder / "model", .out = folder / "out", .to = to}); });
+  };
+  EXPECT_THAT(refusal("litgpt"), HasSubstr("model_config.yaml cannot express a classification head"));
+  EXPECT_THAT(refusal("gguf"), HasSubstr("its config.json has a classification head"));
+}
+
 TEST(LitGpt, rows_beyond_the_heads_are_refused_and_not_left_out) {
   const model::ModelConfig config = small(model::Architecture::llama);
   std::vector<checkpoint::TensorSpec> tensors = hugging_face(config).tensors();

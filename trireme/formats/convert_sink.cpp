@@ -217,10 +217,11 @@ ConvertPlan plan_litgpt(const ConvertInput& input, const ConvertRequest& request
         "error: LitGPT's model_config.yaml is made of config.json, and there is none\n  put the model's own beside its "
         "weights");
   const model::ModelConfig config = model::parse_hugging_face_config(input.config_json, "config.json");
+  const std::string yaml = to_litgpt_yaml(config);  // before the tensors: it says why LitGPT cannot have this model
   ConvertPlan plan = plan_map(input, hugging_face_to_litgpt(input.tensors().tensors(), config), request);
   check_model_tensors(config, input.tensors().tensors(), request.source.string());
   std::map<std::string, std::string> files = input.files;
-  files["model_config.yaml"] = to_litgpt_yaml(config);
+  files["model_config.yaml"] = yaml;
   plan.open = [tensors = plan.tensors->tensors(), files](const std::filesystem::path& folder) {
     write_files(folder, files);
     return std::make_unique<TorchFileSink>(folder / "lit_model.pth", tensors);

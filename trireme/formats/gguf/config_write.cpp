@@ -55,6 +55,14 @@ const GgufFamily& family_of(const json& config) {
   refuse_config(fmt::format("model_type '{}'; Trireme writes {}", type, base::join(known, ", ")));
 }
 
+/// As model::parse_hugging_face_config() tells them.
+void check_task(const json& config) {
+  const json* classes = find(config, "architectures");
+  if (!classes || !classes->is_array() || classes->empty() || !classes->front().is_string()) return;
+  if (classes->front().get<std::string>().ends_with("ForSequenceClassification"))
+    refuse_config("a classification head");
+}
+
 void check_activation(const json& config, const GgufFamily& family) {
   for (const char* key : {"hidden_act", "hidden_activation", "activation_function"}) {
     const json* value = find(config, key);
@@ -211,6 +219,7 @@ GgufModel config_to_gguf(const json& config, GgufMetadata& metadata) try {
   GgufModel model{.architecture = std::string(family.architecture), .heads = heads_of(config)};
   if (model.heads.heads < 1 || model.heads.kv_heads < 1) refuse_config("no number of attention heads");
   model.tied = find(config, "tie_word_embeddings") ? flag(config, "tie_word_embeddings") : family.gemma || family.gpt2;
+  check_task(config);
   check_activation(config, family);
   check_layers(config, family);
   metadata.add("general.architecture", std::string_view(model.architecture));
