@@ -346,6 +346,23 @@ TEST(Convert, RulesOfATokenizerThatGgufCannotSayAreRefused) {
   EXPECT_THAT(refusal(nullptr, nullptr), HasSubstr("it keeps blanks"));
 }
 
+// transformers takes 256 and llama.cpp the width of a head, whatever the file says.
+TEST(Convert, AScaleThatReadersOfGemmaDoNotTakeIsNoted) {
+  const auto notes_with = [](int head_dim, int scalar) {
+    nlohmann::json config{
+        {"model_type", "gemma2"}, {"head_dim", head_dim}, {"query_pre_attn_scalar", scalar}, {"rms_norm_eps", 1e-6}};
+    for (const char* key : {"hidden_size", "intermediate_size", "max_position_embeddings", "vocab_size"})
+      config[key] = 32;
+    for (const char* key : {"num_hidden_layers", "num_attention_heads", "num_key_value_heads"}) config[key] = 2;
+    GgufMetadata metadata;
+    return config_to_gguf(config, metadata).notes;
+  };
+  EXPECT_THAT(notes_with(256, 256), testing::IsEmpty());
+  EXPECT_THAT(notes_with(128, 144), testing::ElementsAre(HasSubstr("query_pre_attn_scalar is 144, and programs")));
+  EXPECT_THAT(notes_with(128, 128), testing::ElementsAre(HasSubstr("take 256 or the width of a head (128)")));
+  EXPECT_THAT(notes_with(128, 256), testing::ElementsAre(HasSubstr("gemma2.attention.scale")));
+}
+
 TEST(Convert, ValuesBeyondFloat16AreRefused) {
   const checkpoint::ScratchFolder folder;
   std::vector<GgufTarget> tensors = small_tensors();

@@ -151,7 +151,8 @@ uint32_t head_dim_of(const json& config, const GgufFamily& family, GgufHeads hea
   return whole(config, "hidden_size") / static_cast<uint32_t>(heads.heads);
 }
 
-void write_gemma(const json& config, const std::string& arch, uint32_t head_dim, GgufMetadata& metadata) {
+void write_gemma(const json& config, uint32_t head_dim, GgufMetadata& metadata, GgufModel& model) {
+  const std::string& arch = model.architecture;
   const bool caps = arch == "gemma2";
   metadata.add(arch + ".attention.sliding_window", whole(config, "sliding_window", 4096.0));
   for (const auto& [key, fallback] : {std::pair{"attn_logit_softcapping", 50.0}, {"final_logit_softcapping", 30.0}}) {
@@ -163,6 +164,12 @@ void write_gemma(const json& config, const std::string& arch, uint32_t head_dim,
   }
   const double scalar = number(config, "query_pre_attn_scalar", 256.0);
   if (scalar != head_dim) metadata.add(arch + ".attention.scale", static_cast<float>(1 / std::sqrt(scalar)));
+  // transformers has 256 for all files. llama.cpp has head_dim, and of 27B models their own number.
+  if (scalar == 256 && scalar == head_dim) return;
+  model.notes.push_back(fmt::format(
+      "query_pre_attn_scalar is {}, and programs that do not know the key {}.attention.scale take 256 or the "
+      "width of a head ({})",
+      scalar, arch, head_dim));
 }
 
 void write_window(const json& config, const std::string& arch, uint32_t context, GgufMetadata& metadata,
@@ -199,7 +206,7 @@ void write_decoder(const json& config, const GgufFamily& family, GgufMetadata& m
         static_cast<float>(nested ? number(local, "rope_theta") : number(config, "rope_local_base_freq", 1e4)));
   }
   model.rope_divisors = write_scaling(rope, arch, head_dim, theta, context, metadata);
-  if (family.gemma) write_gemma(config, arch, head_dim, metadata);
+  if (family.gemma) write_gemma(config, head_dim, metadata, model);
   write_window(config, arch, context, metadata, model);
   if (flag(config, "use_bidirectional_attention")) refuse_config("use_bidirectional_attention true");
 }
