@@ -85,6 +85,20 @@ TEST(ConvertAnything, AFileIsWrittenThroughALinkAndAFolderBesideItsTarget) {
   EXPECT_TRUE(fs::is_symlink(folder / "file.pth"));
 }
 
+// Also those of a tokenizer that Trireme does not read: the next program may.
+TEST(ConvertAnything, FilesOfATokenizerComeAlong) {
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "a", .shape = {3}, .dtype = checkpoint::Dtype::f32}});
+  const char* names[] = {"vocab.txt",          "spiece.model",        "sentencepiece.bpe.model",
+                         "chat_template.json", "chat_template.jinja", "tokenizer_config.json",
+                         "o200k.tiktoken"};
+  for (const char* name : names) checkpoint::overwrite(folder / "model" / name, name);
+  for (const char* to : {"safetensors", "dcp"}) {
+    ASSERT_EQ(refusal_of({.source = folder / "model", .out = folder / to, .to = to}), "no error");
+    for (const char* name : names) EXPECT_EQ(base::read_file(folder / to / name), name) << to;
+  }
+}
+
 TEST(ConvertAnything, EightBitFloatsDoNotBecomeOthersAndAreNotLeftOverEither) {
   const checkpoint::ScratchFolder folder;
   for (const checkpoint::Dtype scaled : {checkpoint::Dtype::f8_e4m3, checkpoint::Dtype::f8_e5m2}) {

@@ -26,17 +26,12 @@
 #include "trireme/formats/whole_model.h"
 #include "trireme/model/model.h"
 #include "trireme/text/chat_template.h"
+#include "trireme/text/load_tokenizer.h"
 
 namespace trireme::formats {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Files beside the weights that are copied.
-constexpr const char* kSideFiles[] = {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                                      "tokenizer.model",        "tekken.json",    "special_tokens_map.json",
-                                      "added_tokens.json",      "vocab.json",     "merges.txt",
-                                      "chat_template.jinja"};
 
 std::string first_bytes(const fs::path& path, int64_t count) {
   const base::FileDescriptor file = base::open_file(path, O_RDONLY);
@@ -63,7 +58,7 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
       input.config_json.clear();
     }
   }
-  for (const char* name : kSideFiles)
+  for (const std::string& name : text::tokenizer_file_names())
     if (fs::is_regular_file(folder / name)) input.files[name] = read(name);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".tiktoken" && entry.is_regular_file())

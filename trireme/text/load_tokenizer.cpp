@@ -84,8 +84,8 @@ bool has_vocab_files(const fs::path& folder) {
   return std::ranges::all_of(kVocabFiles, [&](const char* name) { return base::is_file(folder / name); });
 }
 constexpr const char* kSideFiles[] = {
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-    "chat_template.jinja",   "generation_config.json"};
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json", "merges.txt",
+    "chat_template.jinja",   "chat_template.json",      "generation_config.json"};
 
 // Tokenizers that are recognised but not read: part of them is in the code of the program that made them.
 struct OtherTokenizer {
@@ -229,6 +229,14 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
   TokenizerParts parts = parse(file);
   read_side_files(file.parent_path(), parts);
   return std::make_unique<PipelineTokenizer>(std::move(parts));
+}
+
+std::vector<std::string> tokenizer_file_names() {
+  std::vector<std::string> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  names.insert(names.end(), std::begin(kSideFiles), std::end(kSideFiles));
+  for (const OtherTokenizer& other : other_tokenizers())
+    names.insert(names.end(), other.files.begin(), other.files.end());
+  return names;
 }
 
 std::map<std::string, std::string> tokenizer_files(const fs::path& path) {

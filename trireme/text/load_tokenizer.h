@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/text/tokenizer.h"
 
@@ -25,6 +26,10 @@ std::filesystem::path find_tokenizer(const std::filesystem::path& folder);
 
 /// True if there is one: then bytes are no substitute.
 inline bool has_tokenizer(const std::filesystem::path& folder) { return !find_tokenizer(folder).empty(); }
+
+/// Names of all files in which folders keep a tokenizer, its chat template and the defaults of generation, also a
+/// tokenizer that load_tokenizer refuses. Besides, there is NAME.tiktoken.
+std::vector<std::string> tokenizer_file_names();
 
 /// Names and contents of the tokenizer's files at `path` (as for load_tokenizer). A checkpoint copies them, perhaps
 /// with another chat template (set_chat_template).
