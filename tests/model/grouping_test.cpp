@@ -94,6 +94,23 @@ TEST(Grouping, RefusesToFreezeWhatIsNotThereOrHalfAMatrix) {
   EXPECT_THAT(refusal({.frozen = {"model.layers.0.self_attn.q_proj.weight"}}), HasSubstr("freeze both or neither"));
 }
 
+TEST(Grouping, AMatrixThatIsTrainedWholeHasAllItsModules) {
+  const auto refusal = [](const std::set<std::string>& whole) -> std::string {
+    try {
+      build_model(grouping_config(Architecture::llama), {}, {}, {}, {.whole = whole});
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  const std::string attention = "model.layers.0.self_attn.", mlp = "model.layers.1.mlp.";
+  EXPECT_EQ(refusal({attention + "v_proj"}),
+            "modules_to_save: q_proj, k_proj and v_proj are one matrix in memory: name all three or none");
+  EXPECT_EQ(refusal({mlp + "gate_proj"}),
+            "modules_to_save: gate_proj and up_proj are one matrix in memory: name both or none");
+  EXPECT_EQ(refusal({attention + "q_proj", attention + "k_proj", attention + "v_proj", mlp + "down_proj"}), "none");
+}
+
 TEST(Grouping, ByUnitPartOrParameter) {
   EXPECT_THAT(grouped(Architecture::llama, {}), ElementsAre("embedding", "block 0", "block 1", "head"));
   EXPECT_THAT(grouped(Architecture::gpt2, {.by = By::layer}),

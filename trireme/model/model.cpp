@@ -58,16 +58,36 @@ TensorSpec Model::targets(const BatchShape& shape, bool generates) const {
 
 namespace {
 
+// A matrix in memory is trained as one, and its modules are parts of it.
+void check_whole(const std::vector<ParameterSpec>& specs, const std::set<std::string>& whole) {
+  for (size_t begin = 0, end = 0; begin < specs.size(); begin = end) {
+    std::vector<std::string> names;
+    int64_t saved = 0;
+    for (end = begin; end == begin || (end < specs.size() && specs[end].joined); ++end) {
+      const std::string module = module_of(specs[end].name);
+      names.push_back(module.substr(module.rfind('.') + 1));
+      saved += whole.contains(module) ? 1 : 0;
+    }
+    if (saved == 0 || saved == std::ssize(names)) continue;
+    const std::string last = names.back();
+    names.pop_back();
+    throw UsageError(fmt::format("modules_to_save: {} and {} are one matrix in memory: name {} or none",
+                                 base::join(names, ", "), last, names.size() == 2 ? "all three" : "both"));
+  }
+}
+
 // With adapters, everything else is frozen, except for whole modules.
 Grouping with_frozen(const Model& model, Grouping grouping) {
   if (model.adapters.empty()) return grouping;
   std::set<std::string> adapted, present;
-  for (const auto& unit : model.units)
+  for (const auto& unit : model.units) {
+    check_whole(unit->parameters(), model.adapters.whole);
     for (const ParameterSpec& p : unit->parameters()) {
       const std::string module = module_of(p.name);
       (is_adapter(p.name) ? adapted : present).insert(module);
       if (!is_adapter(p.name) && !model.adapters.whole.contains(module)) grouping.frozen.push_back(p.name);
     }
+  }
   for (const auto& [module, spec] : model.adapters.modules) {
     if (!adapted.contains(module))
       throw UsageError(fmt::format(
