@@ -8,6 +8,7 @@ The preference: of two replies, the one that ends in a full stop. PICTURE gets t
 import json
 import os
 import random
+import shutil
 import sys
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
@@ -87,6 +88,18 @@ def scores(r):
             far = max(abs(a - b) for row, (_, values) in zip(got, want) for a, b in zip(row["logprobs"], values))
             ring.check(same and far < 1e-9 and all(abs(row["sum"] - sum(row["logprobs"])) < 1e-9 for row in got),
                        f"log-probabilities of {what}{''.join(f' {word}' for word in mesh)}: within {far:.1e} of PEFT's", str(got))
+    # Ids need no tokenizer: one that Trireme does not read lies beside this model.
+    shutil.copytree(folder / "base", folder / "ids")
+    (folder / "ids" / "tokenizer.json").unlink()
+    (folder / "ids" / "vocab.txt").write_text("[PAD]\n")
+    for lines, code, said in ((texts[:2], 0, ""), (texts, 2, "holds its tokenizer as vocab.txt")):
+        (folder / "ids.jsonl").write_text("".join(json.dumps(t) + "\n" for t in lines))
+        result = r.run([r.program, "evaluate", folder / "ids", "--score", folder / "ids.jsonl", "--predictions", folder / "ids-scores.jsonl", "--precision", "64-true",
+                        "--devices", 2])
+        ring.check(result.code == code and said in result.err, f"without a tokenizer, evaluate --score of {len(lines)} lines exits with {code}", str(result))
+    found = [json.loads(line) for line in (folder / "ids-scores.jsonl").read_text().splitlines()]
+    far = max(abs(a - b) for row, (_, values) in zip(found, theirs(base)) for a, b in zip(row["logprobs"], values))
+    ring.check(len(found) == 2 and far < 1e-9, f"ids without a tokenizer: within {far:.1e} of transformers'", str(found))
     for line, said in (('{"tokens": [1, 300000]}', '"tokens" holds 300000'), ('{"tokens": [1]}', "no token is left to score"), ('{"prompt": "a"}', 'no text under "completion"'),
                        (json.dumps({"tokens": [1] * 5000}), "and the model reads")):
         (folder / "texts.jsonl").write_text(line + "\n")

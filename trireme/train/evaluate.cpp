@@ -207,13 +207,17 @@ void print_task(const std::string& name, const nlohmann::ordered_json& r) {
              base::plural(r["questions"].get<int64_t>(), "question"));
 }
 
+bool has_text(const EvaluateSettings& e) {
+  return e.text || e.tasks || e.multiple_choice || !e.score || !has_ids_alone(*e.score);
+}
+
 /// Tokens of the longest text.
 int64_t longest_text(const Inference& in, const EvaluateSettings& e, const std::vector<EncodedTask>& tasks) {
   int64_t longest = e.text ? window_of(e, in.config) : 1;
   for (const EncodedTask& task : tasks)
     for (const ScoredText& text : task.texts) longest = std::max(longest, std::ssize(text.tokens));
   if (e.score)
-    for (const ScoredText& text : read_scored_texts(*e.score, *in.tokenizer, in.config.vocab_size))
+    for (const ScoredText& text : read_scored_texts(*e.score, in.tokenizer.get(), in.config.vocab_size))
       longest = std::max(longest, std::ssize(text.tokens));
   return longest;
 }
@@ -275,28 +279,27 @@ void check_evaluate(const Settings& settings) {
   if (e.classify) return check_predict(settings);
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
   read_tasks(e);
-  check_inference(settings, place_of(e), /*one_copy=*/false);
-  if (e.score) check_score(settings);
+  const Inference known = check_inference(settings, place_of(e), /*one_copy=*/false, [&e] { return has_text(e); });
+  if (e.score) check_score(e, known.tokenizer.get(), known.config);
 }
 
 int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
   const train::EvaluateSettings& e = settings.evaluate;
   if (e.classify) return classify(settings);
   std::vector<EncodedTask> tasks;
-  Inference in = open_inference(settings, environment, place_of(e), [&](const Inference& known) {
-    data::DataIdentity read;
-    checkpoint::agree(*known.world, [&] {
-      tasks = encode_tasks(e, known);
-      for (const EncodedTask& task : tasks) {
-        read.add("the questions of " + task.task.name, hash_of(task));
-        if (const auto& written = task.task.written)
-          read.add("the rules of " + task.task.name, base::checksum_text(base::hash_text(rules_of(*written))));
-      }
-      if (e.score) read.add("evaluate.score", base::checksum_text(base::hash_text(base::read_file(*e.score))));
-    });
-    require_same_data(*known.world, read);
-    return fitting_room(settings, environment, known, cache_wish(known, e, tasks));
-  });
+  Inference in = open_inference(
+      settings, environment, place_of(e),
+      [&](const Inference& known) {
+        data::DataIdentity read;
+        checkpoint::agree(*known.world, [&] {
+          tasks = encode_tasks(e, known);
+          for (const EncodedTask& task : tasks) read.add("the questions of " + task.task.name, hash_of(task));
+          if (e.score) read.add("evaluate.score", base::checksum_text(base::hash_text(base::read_file(*e.score))));
+        });
+        require_same_data(*known.world, read);
+        return fitting_room(settings, environment, known, cache_wish(known, e, tasks));
+      },
+      [&e] { return has_text(e); });
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
   if (!in.adapter.empty()) report["adapter"] = in.adapter.string();
   if (e.text) report["perplexity"] = perplexity(in, e);

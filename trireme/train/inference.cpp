@@ -76,7 +76,8 @@ std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& 
   return ids;
 }
 
-Inference check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy) {
+Inference check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy,
+                          const HasText& has_text) {
   const MeshShape mesh = inference_mesh(settings, world_size(settings));
   if (one_copy && mesh.data_parallel_ranks() > 1)
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
@@ -90,7 +91,7 @@ Inference check_inference(const Settings& settings, const adapt::ModelPlace& pla
   describe_source(c, model::build_model(config, inference_precision(settings),
                                         {.tp_rank = 0, .tp_size = static_cast<int>(mesh.tp)}));
   Inference known;
-  known.tokenizer = checkpoint_tokenizer(c.path, config);
+  if (!has_text || has_text()) known.tokenizer = checkpoint_tokenizer(c.path, config);
   known.config = config, known.folder = c.path;
   return known;
 }
@@ -273,7 +274,7 @@ InferencePlan plan_inference(const Settings& settings, const model::ModelConfig&
 }
 
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
-                         const adapt::ModelPlace& place, const RoomOf& room) {
+                         const adapt::ModelPlace& place, const RoomOf& room, const HasText& has_text) {
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   Inference in;
   const MeshShape mesh = inference_mesh(settings, environment.world_size);
@@ -305,6 +306,7 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
       if (c.change != nullptr) in.config.quantized = base::BlockFormat::none;  // an adapter in them has all its bits
       in.folder = c.path;
       in.adapter = c.change == nullptr && !folders.beside ? fs::path() : place.adapter.empty() ? folder : place.adapter;
+      if (has_text && !has_text()) return;
       in.tokenizer = checkpoint_tokenizer(in.folder, in.config);
       in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
     });

@@ -21,7 +21,7 @@ namespace trireme::train {
 struct Inference {
   RankMeeting meeting;
   comm::CommunicatorPtr world;
-  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<text::Tokenizer> tokenizer;  ///< null without text (HasText)
   model::ModelConfig config;
   std::vector<int64_t> stop_ids;  ///< tokens that end a text (eos_token_id of the folder's files)
   std::filesystem::path folder;  ///< of the model's weights: the checkpoint, or an adapter's base
@@ -57,10 +57,15 @@ struct InferencePlan {
 InferencePlan plan_inference(const Settings& settings, const model::ModelConfig& config, int64_t world_size, int rank,
                              const generate::Room& room, const model::Adapters& adapters = {});
 
+/// Whether a command reads or writes text. Where it has ids alone, the model needs no tokenizer, and one beside it may
+/// be damaged or another model's.
+using HasText = std::function<bool()>;
+
 /// Checks the model's folders, its config and tokenizer, and the mesh, before ranks start. `one_copy`: refuses further
-/// copies. Returns what it has read: config, tokenizer and folder.
+/// copies. Returns what it has read: config, tokenizer (null without text) and folder.
 /// Errors    UsageError, CheckpointError
-Inference check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy);
+Inference check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy,
+                          const HasText& has_text = {});
 
 /// The room for texts that a command needs. Tokenizer, configuration and place among the ranks are known.
 using RoomOf = std::function<generate::Room(const Inference&)>;
@@ -73,7 +78,7 @@ using RoomOf = std::function<generate::Room(const Inference&)>;
 ///           weights and cache in bfloat16
 /// Errors    UsageError, also on every rank if they have other models; CheckpointError, CommError
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
-                         const adapt::ModelPlace& place, const RoomOf& room);
+                         const adapt::ModelPlace& place, const RoomOf& room, const HasText& has_text = {});
 
 /// Replaces a rank's numbers by their sum over all ranks. Each has worked for itself before, on texts of its own, and
 /// waits for the others as long as they need.

@@ -13,8 +13,6 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/train/jsonl_records.h"
 #include "trireme/train/judge.h"
-#include "trireme/train/model_source.h"
-#include "trireme/train/setup.h"
 
 namespace trireme::train {
 namespace {
@@ -38,8 +36,10 @@ ScoredText ids_in(const json& record, int64_t vocab_size) {
   return t;
 }
 
-ScoredText parse(const json& record, const text::Tokenizer& tokenizer, int64_t vocab_size) {
+ScoredText parse(const json& record, const text::Tokenizer* known, int64_t vocab_size) {
   if (record.contains("tokens")) return ids_in(record, vocab_size);
+  if (known == nullptr) throw UsageError("the file has changed: it had \"tokens\" in all lines");
+  const text::Tokenizer& tokenizer = *known;
   if (!record.contains("prompt")) return {.tokens = encode_text(tokenizer, text_in(record, "text"), true)};
   ScoredText t{.tokens = encode_text(tokenizer, text_in(record, "prompt"), true)};
   t.first = std::ssize(t.tokens);
@@ -84,7 +84,14 @@ ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view contex
       quoted));
 }
 
-std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
+bool has_ids_alone(const std::filesystem::path& path) {
+  bool alone = true;
+  for_each_record(path, "evaluate.score", "text",
+                  [&](const json& record, const std::string&) { alone = alone && record.contains("tokens"); });
+  return alone;
+}
+
+std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer* tokenizer,
                                           int64_t vocab_size) {
   std::vector<ScoredText> texts;
   for_each_record(path, "evaluate.score", "text", [&](const json& record, const std::string&) {
@@ -95,12 +102,8 @@ std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, con
   return texts;
 }
 
-void check_score(const Settings& settings) {
-  const checkpoint::Checkpoint folder = adapt::open_model(place_of(settings.evaluate));
-  const model::ModelConfig config = model::parse_hugging_face_config(checkpoint::read_text(folder, "config.json"),
-                                                                     (folder.path / "config.json").string());
-  const auto tokenizer = checkpoint_tokenizer(folder.path, config);
-  const std::vector<ScoredText> texts = read_scored_texts(*settings.evaluate.score, *tokenizer, config.vocab_size);
+void check_score(const EvaluateSettings& settings, const text::Tokenizer* tokenizer, const model::ModelConfig& config) {
+  const std::vector<ScoredText> texts = read_scored_texts(*settings.score, tokenizer, config.vocab_size);
   for (size_t i = 0; i < texts.size(); ++i)
     if (const int64_t most = config.longest_sequence(); std::ssize(texts[i].tokens) - 1 > most)
       throw UsageError(fmt::format("evaluate.score: text {} has {} tokens, and the model reads {}; cut it", i + 1,
@@ -108,7 +111,7 @@ void check_score(const Settings& settings) {
 }
 
 nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settings) {
-  std::vector<ScoredText> texts = read_scored_texts(*settings.score, *in.tokenizer, in.config.vocab_size);
+  std::vector<ScoredText> texts = read_scored_texts(*settings.score, in.tokenizer.get(), in.config.vocab_size);
   if (settings.limit && *settings.limit < std::ssize(texts)) texts.resize(static_cast<size_t>(*settings.limit));
   std::vector<int64_t> begin = {0};  // of each text's numbers
   for (const ScoredText& text : texts) begin.push_back(begin.back() + std::ssize(text.tokens) - text.first);

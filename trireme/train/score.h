@@ -35,13 +35,18 @@ ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view contex
 
 /// Reads a JSONL file: {"prompt": text, "completion": text} scores the completion, {"text": text} all tokens but the
 /// first, and {"tokens": [ids]} the same, or those from "first" on.
+/// `tokenizer` is null if the file has ids alone.
 /// Errors    UsageError naming file, line and key
-std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
+std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer* tokenizer,
                                           int64_t vocab_size);
 
-/// Reads the texts with the model's tokenizer, before ranks start.
+/// Whether all lines of such a file are {"tokens": [ids]}.
+/// Errors    UsageError: no lines of JSON
+bool has_ids_alone(const std::filesystem::path& path);
+
+/// Reads the texts with the model's tokenizer (null if the file has ids alone), before ranks start.
 /// Errors    UsageError, CheckpointError
-void check_score(const Settings& settings);
+void check_score(const EvaluateSettings& settings, const text::Tokenizer* tokenizer, const model::ModelConfig& config);
 
 /// Scores the texts of evaluate.score. evaluate.predictions gets a line for each: {"tokens", "logprobs", "sum"}.
 /// Every rank must call.
