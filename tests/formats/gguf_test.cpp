@@ -331,10 +331,19 @@ TEST(Convert, RulesOfATokenizerThatGgufCannotSayAreRefused) {
            notes.push_back(note);
          }});
   };
+  const auto adds_prefix = [&] {
+    return GgufSource(folder / "out.gguf").header().boolean("tokenizer.ggml.add_space_prefix").value();
+  };
   EXPECT_EQ(refusal(steps("normalizers", {prepend, replace}), nullptr), "");
+  EXPECT_TRUE(adds_prefix());
   EXPECT_EQ(refusal(replace, split), "");
+  EXPECT_FALSE(adds_prefix());
   EXPECT_EQ(refusal(nullptr, metaspace), "");
   EXPECT_THAT(notes, testing::Not(testing::Contains(HasSubstr("rstrip"))));
+  EXPECT_TRUE(adds_prefix());
+  json older{{"type", "Metaspace"}, {"replacement", "\u2581"}, {"add_prefix_space", false}};
+  EXPECT_EQ(refusal(nullptr, older), "");
+  EXPECT_FALSE(adds_prefix());
   EXPECT_EQ(refusal(nullptr, metaspace, /*rstrip=*/true), "");
   EXPECT_THAT(notes, testing::Contains(HasSubstr("of 1 added token (rstrip of '<|end|>')")));
   const json lower{{"type", "Lowercase"}}, nfkc{{"type", "NFKC"}};

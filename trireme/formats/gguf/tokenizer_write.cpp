@@ -206,7 +206,9 @@ SentencePieceRules sentencepiece_rules_of(const json& tokenizer) {
     if (cuts_blanks && rules.marks_blanks) continue;  // Gemma's: no blank is left
     if (member(step, "type") != "Metaspace" || member(step, "replacement") != kMark) refuse("pre_tokenizer", step);
     rules.marks_blanks = true;
-    rules.prefix = rules.prefix || member(step, "prepend_scheme") != "never";
+    const json scheme = member(step, "prepend_scheme");
+    const bool prefix = scheme.is_null() ? member(step, "add_prefix_space") != false : scheme != "never";
+    rules.prefix = rules.prefix || prefix;
   }
   if (!rules.marks_blanks)
     refuse_tokenizer("it keeps blanks, and those who read merges with byte fallback put U+2581 in their place");
