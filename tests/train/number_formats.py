@@ -3,6 +3,7 @@
 number_formats.py TRIREME
 """
 
+import json
 import math
 import sys
 
@@ -53,6 +54,28 @@ def waits_as_deepspeed(r):
                 ring.check(False, f"{rule}: the rate of step {step}", str(row))
             before = row["skipped"]
         ring.check(before > 3, f"{rule}: with {before} skipped steps the learning rate {'waits' if waits else 'does not wait'}")
+
+
+def counted_steps(before, after, name, lr, most):
+    """Which step AdamW's bias correction took, of the first `most`: the one whose update is nearest to that of `name`."""
+    moved = before[f"{name}.master"].astype("f8") - after[f"{name}.master"]
+    first, second = (after[f"{name}.{kept}"].astype("f8") for kept in ("exp_avg", "exp_avg_sq"))
+    off = {t: abs(lr * first / (1 - 0.9**t) / ((second / (1 - 0.999**t)) ** 0.5 + 1e-8) - moved).max() for t in range(1, most + 1)}
+    return min(off, key=off.get)
+
+
+def goes_on_in_another_precision(r):
+    settings = HALF | {"precision.scale_rule": "deepspeed", "optimizer.weight_decay": 0, "train.max_norm": "null"}
+    half = r.train("rates-half", **settings)
+    saved, skipped = half / "step-00000030", ring.metrics(half)[30]["skipped"]
+    plain = ring.metrics(r.train("rates-plain", **settings | {"precision": "32-true"}))
+    rows = ring.metrics(r.train("rates-on", **settings | {"precision": "32-true", "resume": saved, "train__save_interval": 1, "save.keep_last": 0}))
+    ring.check(skipped > 0 and all(row["lr"] == plain[step - skipped]["lr"] for step, row in rows.items()),
+               f"in 32-true the learning rate still waits for the {skipped} steps that 16-mixed has skipped")
+    on = r.folder / "rates-on" / "step-00000031"
+    step = counted_steps(ring.tensors(saved), ring.tensors(on), "model.layers.0.mlp.up_proj.weight", rows[31]["lr"], 40)
+    ring.check(step == 31 - skipped, f"AdamW's next step is its {step}th, not the run's 31st")
+    ring.check(json.loads((on / "trireme_state.json").read_text())["loss_scale"]["skipped"] == skipped, "and checkpoints keep the count")
 
 
 def ends_at_the_lowest_scale(r):
@@ -121,6 +144,7 @@ with ring.Ring(sys.argv[1]) as r:
     reproduces_the_textbook(r)
     skips_alike(r)
     waits_as_deepspeed(r)
+    goes_on_in_another_precision(r)
     ends_at_the_lowest_scale(r)
     keeps_its_bits_in_bf16(r)
     trains_in_8_bits(r)

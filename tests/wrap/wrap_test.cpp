@@ -179,10 +179,30 @@ TEST(Trainer, ACheckpointHoldsTheStepsAndTheLossScaleAndRefusesAnotherOptimizer)
   EXPECT_EQ(train::load_trainer(resumed, folder), folder / "step-00000003");
   EXPECT_EQ(resumed.steps(), 3);
   EXPECT_EQ(resumed.state().loss_scale, (optim::LossScaleState{.scale = 16, .good_steps = 1}));
+  resumed.restore({});
+  EXPECT_EQ(resumed.state().loss_scale, (optim::LossScaleState{.scale = 8})) << "a new start";
   Trainer adam(build_model(two_layers(), kExample), {.optimizer = optim::options_of("Adam")});
   EXPECT_THAT(message_of<CheckpointError>([&] { train::load_trainer(adam, folder); }),
               HasSubstr("is of another optimizer: AdamW saved it, this run's is Adam"));
   std::filesystem::remove_all(folder);
+}
+
+// The loss of the second step tells how far AdamW went in the first one.
+TEST(Trainer, WithoutALossScaleItGoesOnWithTheStepsThatWereNotSkipped) {
+  std::vector<double> losses;
+  for (const TrainerState& state :
+       {TrainerState{.steps = 5, .loss_scale = {.scale = 8, .skipped = 3}}, TrainerState{.steps = 2}}) {
+    torch::manual_seed(4);
+    Trainer trainer(build_model(two_layers(), kExample), TrainerOptions{});
+    trainer.restore(state);
+    EXPECT_EQ(trainer.state().loss_scale, state.loss_scale) << "the next checkpoint holds them again";
+    for (int step = 0; step < 2; ++step) {
+      trainer.backward(kExample.inputs, kExample.targets);
+      losses.push_back(trainer.step(1e-2).loss);
+    }
+  }
+  EXPECT_EQ(losses[0], losses[2]);
+  EXPECT_EQ(losses[1], losses[3]);
 }
 
 TEST(Trainer, RefusesARankThatIsNoneOfTheRanks) {

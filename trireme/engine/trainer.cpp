@@ -162,7 +162,8 @@ StepResult Trainer::step(double lr) {
                     .max_norm = options_.max_norm};
   inputs.optimizer.lr = lr;
   inputs.optimizer.step = steps_ + 1;
-  if (loss_scale_) inputs.loss_scale = loss_scale_->scale(), inputs.skipped = loss_scale_->skipped();
+  if (loss_scale_) inputs.loss_scale = loss_scale_->scale();
+  inputs.skipped = state().loss_scale.skipped;
   is_half_stepped_ = options_.steps_in_backward;
   const StepResult result = engine_->train_step(inputs);
   is_half_stepped_ = false;
@@ -178,7 +179,7 @@ StepResult Trainer::step(double lr) {
 
 TrainerState Trainer::state() const {
   refuse_half_a_step();
-  return {.steps = steps_, .loss_scale = loss_scale_ ? loss_scale_->state() : optim::LossScaleState{}};
+  return {.steps = steps_, .loss_scale = loss_scale_ ? loss_scale_->state() : scale_before_};
 }
 
 void Trainer::restore(const TrainerState& state) {
@@ -186,6 +187,7 @@ void Trainer::restore(const TrainerState& state) {
     throw UsageError(fmt::format("[trainer] {} steps cannot have been taken; pass 0 or more", state.steps));
   steps_ = state.steps;
   is_half_stepped_ = false;
+  scale_before_ = state.loss_scale;
   if (loss_scale_) loss_scale_->restore(state.loss_scale);
 }
 

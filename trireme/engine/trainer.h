@@ -56,7 +56,9 @@ model::TensorRanksPtr tensor_ranks(const TrainerOptions& options);
 /// What a checkpoint keeps of a trainer, beside the weights and the optimizer's state of Engine::state.
 struct TrainerState {
   int64_t steps = 0;  ///< that it has taken; AdamW's bias correction depends on them
-  optim::LossScaleState loss_scale = {};  ///< of gradients in float16
+  /// Of gradients in float16. A trainer in another precision keeps what it is given: its optimizer has not counted the
+  /// steps that were skipped.
+  optim::LossScaleState loss_scale = {};
 };
 
 /// It can be moved, but not while another thread uses it.
@@ -124,6 +126,7 @@ class Trainer {
   int64_t steps_ = 0;
   bool is_half_stepped_ = false;  ///< a step that updates weights within the backward pass ended with an error
   std::optional<optim::LossScale> loss_scale_;
+  optim::LossScaleState scale_before_;  ///< that of restore(), for a trainer that scales no loss
 };
 
 }  // namespace trireme::engine

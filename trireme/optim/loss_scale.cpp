@@ -40,7 +40,11 @@ void LossScale::update(bool overflowed) {
 }
 
 void LossScale::restore(const LossScaleState& state) {
-  if (state.scale == 0) return;
+  if (state.scale == 0) {
+    *this = LossScale(options_);
+    return;
+  }
+  exhausted_ = false;
   const double scale = options_.dynamic ? state.scale : options_.initial;
   state_ = state;
   state_.scale = scale;

@@ -28,7 +28,7 @@ struct RunState {
   std::string run;                  ///< the name of the run that saved it (begin_run)
   data::DataIdentity data;          ///< of the data that `samples` refers to
   std::string settings_yaml;
-  optim::LossScaleState loss_scale;         ///< of runs that scale the loss
+  optim::LossScaleState loss_scale;         ///< of runs that scale the loss, or did before they were resumed
   std::string chat_template = {};   ///< in which it learned conversations; "": it learned none
   std::string task;                 ///< what a task keeps beside its place in the data; "": nothing
   ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file

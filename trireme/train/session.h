@@ -45,6 +45,7 @@ struct Session {
   observe::StepTime last_step;
   Saves saves;
   std::optional<optim::LossScale> loss_scale;  ///< present: the loss is scaled
+  int64_t skipped_before = 0;  ///< steps that the run had skipped when it was resumed
   std::optional<observe::MemoryUsage> program;  ///< rank 0's memory before the arena was allocated
 
   std::vector<int64_t> positions;  ///< where in the sequence this rank's tokens are (model::context_positions)
@@ -60,6 +61,9 @@ struct Session {
   /// FLOPs of forward and backward for one token. Attention counts only what masks and windows keep.
   double flops_per_token() const;
   double product_flops_per_token() const;  ///< those of matrix products with weights
+  /// Steps that the run has skipped, also those of an earlier start that scaled its loss where this one does not. The
+  /// optimizer has not counted them.
+  int64_t skipped() const { return loss_scale ? loss_scale->skipped() : skipped_before; }
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
   optim::OptimizerOptions optimizer(double lr, int64_t step) const;
 };

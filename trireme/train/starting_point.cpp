@@ -127,6 +127,7 @@ RunState StartingPoint::load() {
   unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
   if (s_.is_first_rank() && !loaded.empty() && !unverified_) verdict_ = checkpoint::verdict_of(loaded);
   step_ = state.step;
+  s_.skipped_before = state.loss_scale.skipped;
   if (s_.loss_scale) s_.loss_scale->restore(state.loss_scale);
   state.settings_yaml = to_yaml(s_.settings);
   if (adapts) {

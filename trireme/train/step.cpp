@@ -9,8 +9,8 @@
 namespace trireme::train {
 
 double learning_rate(const Session& s, const StepTask& task, int64_t step) {
-  const bool waits = s.loss_scale && s.loss_scale->options().rule == model::ScaleRule::deepspeed;
-  return task.learning_rate(waits ? step - s.loss_scale->skipped() : step);
+  const bool waits = s.settings.precision.scale_rule == model::ScaleRule::deepspeed;
+  return task.learning_rate(waits ? step - s.skipped() : step);
 }
 
 int64_t tokens_of_step(const Session& s, const StepTask& task, int64_t step) {
@@ -27,7 +27,7 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
       .max_norm = s.settings.train.max_norm,
       .seed = static_cast<uint64_t>(s.settings.seed),
       .loss_scale = s.loss_scale ? std::optional(s.loss_scale->scale()) : std::nullopt,
-      .skipped = s.loss_scale ? s.loss_scale->skipped() : 0,
+      .skipped = s.skipped(),
       .used_micro_batches = task.used_micro_batches(step),
       .give_up = options.give_up,
       .commit = options.commit};
