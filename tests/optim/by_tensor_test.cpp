@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/optim/adamw8bit.h"
 
@@ -159,6 +160,25 @@ TEST(ByTensor, AdamW8bitHasCodesBesideTinyAndHugeGradients) {
     gradient[3] = odd;
     step_adamw8bit({master, state, gradient, {}, {}}, segments, {.rule = Rule::adamw8bit, .lr = 0.1, .step = 1});
     EXPECT_EQ(master.isfinite().sum().item<int64_t>(), std::isfinite(odd) ? 4096 : 4095) << odd;
+  }
+}
+
+// The vector is trained from step 41 on, the matrix from the first.
+TEST(ByTensor, ASegmentCountsTheStepsInWhichItWasTrained) {
+  for (const char* name : {"AdamW", "Adam", "LAMB", "Adafactor", "AdamW8bit"}) {
+    OptimizerOptions options = first_step_of(name);
+    options.relative_step = options.warmup_init = true;  // Adafactor's rate then grows with the step
+    const at::Tensor first = Tensors(options, at::kFloat).step(options);
+    options.step = 41;
+    const at::Tensor later = Tensors(options, at::kFloat).step(options);
+    Tensors both(options, at::kFloat);
+    both.segments.back().untrained = 40;
+    const at::Tensor moved = both.step(options);
+    EXPECT_TRUE(moved.slice(0, 0, Tensors::kVector).equal(later.slice(0, 0, Tensors::kVector))) << name;
+    EXPECT_TRUE(moved.slice(0, Tensors::kVector).equal(first.slice(0, Tensors::kVector))) << name;
+    EXPECT_FALSE(later.slice(0, Tensors::kVector).equal(first.slice(0, Tensors::kVector))) << name;
+    both.segments.back().untrained = 41;
+    if (!whole_state_elements(options.rule, both.segments)) EXPECT_THROW(both.step(options), ShapeError) << name;
   }
 }
 

@@ -169,10 +169,10 @@ State on_ranks(const model::ModelConfig& config, const model::Precision& precisi
   return state;
 }
 
-void train(engine::Engine& engine, int rank, int steps, const std::string& optimizer = "AdamW") {
+void train(engine::Engine& engine, int rank, int steps, const std::string& optimizer = "AdamW", int first = 1) {
   engine::StepInputs inputs;
   inputs.supervised_tokens = 32;
-  for (int step = 1; step <= steps; ++step) {
+  for (int step = first; step < first + steps; ++step) {
     inputs.optimizer = chosen(optimizer);
     inputs.optimizer.lr = 3e-3;
     inputs.optimizer.step = step;
@@ -296,6 +296,60 @@ TEST(Checkpointing, FrozenGroupsAreSavedAsWeightsAndComeBackBitEqual) {
   EXPECT_TRUE(at::equal(all.tensors.at(stays + ".master"), original.tensors.at(stays + ".master").to(at::kFloat)));
   EXPECT_TRUE(at::equal(all.tensors.at(trained + ".exp_avg"), original.tensors.at(trained + ".exp_avg")));
   EXPECT_EQ(all.tensors.at(stays + ".exp_avg").abs().max().item<double>(), 0);
+}
+
+// AdamW's first step moves a weight by the learning rate. With the run's third step in its bias correction, it would be
+// two thirds of it; in the thousandth, six times as far.
+TEST(Checkpointing, AWeightThatIsUnfrozenBeginsWithTheOptimizersFirstStep) {
+  const model::ModelConfig config = small(model::Architecture::llama, false);
+  const model::Precision precision{at::kFloat, at::kFloat};
+  const std::string early = "model.layers.0.mlp.down_proj.weight", late = "model.embed_tokens.weight";
+  const model::Grouping late_frozen{.frozen = {late}}, early_frozen{.frozen = {early}};
+  const Folder folder;
+  Settings settings;
+  settings.out_dir = folder.path();
+  settings.save.keep_last = 0;
+  const auto saved = [&](int step) { return folder.path() / checkpoint::step_folder_name(step); };
+  const auto untrained = [&](int step) {
+    return parse_run_state(checkpoint::open_checkpoint(saved(step)).state_json, saved(step)).untrained_steps;
+  };
+  // Goes on from step `from`, and saves. The run has skipped a step, so the optimizer counts one less.
+  const auto go_on = [&](int from, const Layout& layout, const model::Grouping& grouping, int steps = 1) {
+    return on_ranks(
+        config, precision, layout,
+        [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
+          engine.initialize(1);
+          RunState state = load_run(engine, model, saved(from), world, LoadWhat::run, "AdamW");
+          train(engine, rank, steps, "AdamW", from);
+          state.step = from + steps;
+          save_run(engine, model, settings, state, world);
+        },
+        grouping);
+  };
+  const auto moved = [&](const State& before, const State& after, const std::string& name) {
+    return (after.tensors.at(name + ".master") - before.tensors.at(name + ".master")).abs().max().item<double>();
+  };
+  const State at_3 = on_ranks(
+      config, precision, kLayouts[1],
+      [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
+        engine.initialize(1);
+        train(engine, rank, 2);
+        save_run(engine, model, settings, {.step = 3, .loss_scale = {.scale = 8, .skipped = 1}}, world);
+      },
+      late_frozen);
+  EXPECT_TRUE(untrained(3).empty());
+  for (const int layout : {0, 1, 6}) {
+    SCOPED_TRACE(kLayouts[layout].name);
+    const State two_steps = go_on(3, kLayouts[layout], {}, 2), at_4 = go_on(3, kLayouts[layout], {});
+    EXPECT_NEAR(moved(at_3, at_4, late), 3e-3, 1e-4);
+    EXPECT_EQ(untrained(4), (std::map<std::string, int64_t>{{late, 2}}));
+    EXPECT_TRUE(go_on(4, kLayouts[layout], {}) == two_steps) << "the next start knows it";
+    EXPECT_EQ(untrained(5), untrained(4));
+    const State at_6 = go_on(5, kLayouts[layout], early_frozen);
+    EXPECT_EQ(untrained(6), untrained(4));
+    EXPECT_NEAR(moved(at_6, go_on(6, kLayouts[layout], {}), early), 3e-3, 1e-4);
+    EXPECT_EQ(untrained(7), (std::map<std::string, int64_t>{{early, 5}, {late, 2}}));
+  }
 }
 
 /// A checkpoint of one rank's new model, as a run with `settings` saves it that was loaded to `before`.

@@ -329,4 +329,14 @@ std::vector<Engine::Bound> Engine::bind(const Shapes& shapes) {
   return all;
 }
 
+void Engine::set_untrained_steps(std::map<std::string, int64_t> steps) {
+  untrained_steps_ = std::move(steps);
+  for (Bound& bound : bound_[schedule::List::train])
+    for (optim::DecaySegment& segment : bound.segments) {
+      if (segment.parameter == nullptr) continue;
+      const auto before = untrained_steps_.find(segment.parameter->name);
+      segment.untrained = before == untrained_steps_.end() ? 0 : before->second;
+    }
+}
+
 }  // namespace trireme::engine

@@ -118,6 +118,7 @@ int64_t Engine::allocated_bytes() const {
 
 void Engine::initialize(uint64_t seed) {
   mirror_.clear();
+  set_untrained_steps({});
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
     if (plan_.storage[g].quantized != base::BlockFormat::none || plan_.storage[g].packed) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -144,7 +145,8 @@ class Engine {
   Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options = {});
   ~Engine();
 
-  /// Sets weights by (seed, name, element index) as model/initialize.h does, and optimizer state to zero.
+  /// Sets weights by (seed, name, element index) as model/initialize.h does, and optimizer state to zero, with no
+  /// untrained_steps().
   void initialize(uint64_t seed);
 
   StepResult train_step(const StepInputs& inputs);
@@ -173,6 +175,10 @@ class Engine {
   /// state(), but with `held` = `saved` and without gradients. The copy stays unchanged until the next call.
   /// Cost      one pass at memory speed; on a GPU, it allocates host memory of the state's size
   std::vector<GroupState> copy_state();
+  /// By parameter: steps that the optimizer had counted before it was trained, because it was frozen or its state was
+  /// not saved. Its bias correction begins behind them. Of all ranks' parameters; those that are not in it: 0.
+  void set_untrained_steps(std::map<std::string, int64_t> steps);
+  const std::map<std::string, int64_t>& untrained_steps() const { return untrained_steps_; }
   /// Updates the weights in the compute dtype from the masters. Call it after writing to the masters of state().
   void refresh_weights();
 
@@ -299,6 +305,7 @@ class Engine {
   std::array<char*, schedule::kNumMemories> base_{};
   std::map<int, GroupViews> views_;  ///< by group
   std::map<int, std::vector<optim::DecaySegment>> segments_;  ///< by group, for the held range
+  std::map<std::string, int64_t> untrained_steps_;
   schedule::PerList<std::vector<Bound>> bound_;
   /// Of a unit that writes sums: where each rank that runs it has them among all sums of one micro-batch.
   struct SumPlaces {

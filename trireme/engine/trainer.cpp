@@ -163,7 +163,7 @@ StepResult Trainer::step(double lr) {
   inputs.optimizer.lr = lr;
   inputs.optimizer.step = steps_ + 1;
   if (loss_scale_) inputs.loss_scale = loss_scale_->scale();
-  inputs.skipped = state().loss_scale.skipped;
+  inputs.skipped = loss_scale_ ? loss_scale_->skipped() : scale_before_.skipped;
   is_half_stepped_ = options_.steps_in_backward;
   const StepResult result = engine_->train_step(inputs);
   is_half_stepped_ = false;
@@ -179,7 +179,9 @@ StepResult Trainer::step(double lr) {
 
 TrainerState Trainer::state() const {
   refuse_half_a_step();
-  return {.steps = steps_, .loss_scale = loss_scale_ ? loss_scale_->state() : scale_before_};
+  return {.steps = steps_,
+          .loss_scale = loss_scale_ ? loss_scale_->state() : scale_before_,
+          .untrained_steps = engine_->untrained_steps()};
 }
 
 void Trainer::restore(const TrainerState& state) {
@@ -188,6 +190,7 @@ void Trainer::restore(const TrainerState& state) {
   steps_ = state.steps;
   is_half_stepped_ = false;
   scale_before_ = state.loss_scale;
+  engine_->set_untrained_steps(state.untrained_steps);
   if (loss_scale_) loss_scale_->restore(state.loss_scale);
 }
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,7 @@ struct TrainerState {
   /// Of gradients in float16. A trainer in another precision keeps what it is given: its optimizer has not counted the
   /// steps that were skipped.
   optim::LossScaleState loss_scale = {};
+  std::map<std::string, int64_t> untrained_steps = {};  ///< Engine::untrained_steps
 };
 
 /// It can be moved, but not while another thread uses it.

@@ -165,7 +165,7 @@ class Step {
 
   // Updates the moments, and puts the factors of the step in the place of the sums.
   void average(const Factors& f) const {
-    const double keep = 1 - std::pow(static_cast<double>(o_.step), kDecayPower);
+    const double keep = 1 - std::pow(static_cast<double>(step_of(*f.segment, o_)), kDecayPower);
     const auto mix = [&](T& moment, double sum, int64_t count) {
       const double mean = sum / static_cast<double>(count) + kSmallestSquare;
       moment = static_cast<T>(keep * static_cast<double>(moment) + (1 - keep) * mean);
@@ -193,7 +193,8 @@ class Step {
   }
 
   void move(const Factors& f) const {
-    const auto elements = static_cast<double>(f.rows * f.columns), number = static_cast<double>(o_.step);
+    const auto elements = static_cast<double>(f.rows * f.columns),
+               number = static_cast<double>(step_of(*f.segment, o_));
     double lr = o_.lr * f.segment->rate;
     if (o_.relative_step) lr = f.segment->rate * std::min(o_.warmup_init ? 1e-6 * number : 1e-2, 1 / std::sqrt(number));
     if (o_.scale_parameter) lr *= std::max(kSmallestScale, std::sqrt(*f.weights / elements));

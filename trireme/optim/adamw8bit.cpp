@@ -44,7 +44,7 @@ struct Rates {
 };
 
 Rates rates_of(const DecaySegment& s, const OptimizerOptions& o) {
-  const double lr = o.lr * s.rate, step = static_cast<double>(o.step);
+  const double lr = o.lr * s.rate, step = static_cast<double>(step_of(s, o));
   const double decay = s.decay ? s.weight_decay.value_or(o.weight_decay) : 0;
   return {.scale = static_cast<float>(o.gradient_scale),
           .beta1 = static_cast<float>(o.beta1),

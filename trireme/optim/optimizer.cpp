@@ -46,7 +46,7 @@ void check_segments(std::span<const DecaySegment> segments, int64_t count) {
                     covered, count));
 }
 
-/// The arguments that are the same for all segments, without copies.
+/// The arguments that are the same for all segments, without copies; set_step() sets the others.
 UpdateArguments arguments_of(const OptimizerOptions& options, const at::Tensor& master,
                              std::span<const at::Tensor> state, const at::Tensor& gradient) {
   UpdateArguments arguments{.rule = options.rule,
@@ -65,13 +65,14 @@ UpdateArguments arguments_of(const OptimizerOptions& options, const at::Tensor& 
                             .keep = 1,
                             .l2 = 0,
                             .step_size = 0,
-                            .root_bias2 = std::sqrt(1 - std::pow(options.beta2, static_cast<double>(options.step)))};
+                            .root_bias2 = 1};
   for (size_t i = 0; i < state.size(); ++i) arguments.state[i] = state[i].mutable_data_ptr();
   return arguments;
 }
 
-void set_rate(UpdateArguments& arguments, const DecaySegment& segment, const OptimizerOptions& options) {
-  const double lr = options.lr * segment.rate, step = static_cast<double>(options.step);
+void set_step(UpdateArguments& arguments, const DecaySegment& segment, const OptimizerOptions& options) {
+  const double lr = options.lr * segment.rate, step = static_cast<double>(step_of(segment, options));
+  arguments.root_bias2 = std::sqrt(1 - std::pow(options.beta2, step));
   const double decay = segment.decay ? segment.weight_decay.value_or(options.weight_decay) : 0;
   const bool decoupled = options.rule == Rule::adamw || options.rule == Rule::lion;
   const bool unbiased = options.rule == Rule::adamw || options.rule == Rule::adam || options.rule == Rule::lamb;
@@ -180,17 +181,19 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
   if (compute.defined())
     ops::check_tensor(kOperation, "compute", compute, master.sizes(), to_bf16 ? at::kBFloat16 : dtype);
   check_segments(segments, master.numel());
-  if (options.step < 1)
-    throw ShapeError(fmt::format("optimizer_update: step is {}; the first update is step 1", options.step));
+  for (const DecaySegment& segment : segments)
+    if (const int64_t step = step_of(segment, options); step < 1)
+      throw ShapeError(fmt::format("optimizer_update: step is {}; the first update is step 1", step));
 
   UpdateArguments arguments = arguments_of(options, master, state, gradient);
   arguments.compute_bf16 = to_bf16 ? compute.mutable_data_ptr() : nullptr;
   arguments.compute_same = compute.defined() && !to_bf16 ? compute.mutable_data_ptr() : nullptr;
   for (auto segment = segments.begin(); segment != segments.end();) {
     const auto first_unlike = std::find_if(segment, segments.end(), [&](const DecaySegment& s) {
-      return s.decay != segment->decay || s.rate != segment->rate || s.weight_decay != segment->weight_decay;
+      return s.decay != segment->decay || s.rate != segment->rate || s.weight_decay != segment->weight_decay ||
+             s.untrained != segment->untrained;
     });
-    set_rate(arguments, *segment, options);
+    set_step(arguments, *segment, options);
     const int64_t begin = segment->begin, end = (first_unlike - 1)->end;
     segment = first_unlike;
     if (master.is_cuda()) {
@@ -205,7 +208,7 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
 void lamb_directions(const at::Tensor& master, std::span<const at::Tensor> state, const at::Tensor& gradient,
                      const DecaySegment& segment, const OptimizerOptions& options, const at::Tensor& partials) {
   UpdateArguments arguments = arguments_of(options, master, state, gradient);
-  set_rate(arguments, segment, options);
+  set_step(arguments, segment, options);
   ops::check_tensor("lamb_directions", "partials", partials,
                     {(segment.end - segment.begin + kNormBlock - 1) / kNormBlock}, at::kDouble);
   ops::parallel_rows(partials.numel(), 8, [&](int64_t first, int64_t last) {

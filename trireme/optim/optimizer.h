@@ -64,7 +64,13 @@ struct DecaySegment {
   double rate = 1;  ///< times the learning rate
   std::optional<double> weight_decay = {};  ///< if the segment decays; absent: the options'
   const model::ParameterSpec* parameter = nullptr;  ///< null: padding
+  int64_t untrained = 0;  ///< of the options' steps, those before the segment was trained: its state has not seen them
 };
+
+/// The step that the segment's state has come to.
+inline int64_t step_of(const DecaySegment& segment, const OptimizerOptions& options) {
+  return options.step - segment.untrained;
+}
 
 /// One update. With g = gradient * gradient_scale, and w = weight_decay where the segment decays, else 0:
 ///   adamw  m += (1 - beta1)(g - m);  v = beta2 v + (1 - beta2) g^2;  p *= 1 - lr w
@@ -76,7 +82,7 @@ struct DecaySegment {
 ///          updated (lamb_directions) and lr multiplied by the tensor's ratio
 ///   adagrad  g += w p;  s += g^2;  p -= lr * g / (sqrt(s) + eps)
 ///   lion   p *= 1 - lr w;  p -= lr * sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
-/// and compute = p, rounded.
+/// and compute = p, rounded. `step` is step_of() of each segment.
 ///
 /// Shapes    all [n], n = the end of the last segment; `state` has a tensor for each of state_names
 /// dtypes    master, state and gradient float32 (or all float64); compute undefined, bfloat16 or master's dtype

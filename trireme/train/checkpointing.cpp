@@ -83,23 +83,27 @@ void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wa
       c.path.string());
 }
 
-/// The names of what an optimizer keeps of a parameter, in the order of a checkpoint's names.
-std::vector<std::string> kept_of(const engine::GroupState& group, const model::ParameterSpec& parameter) {
-  std::vector<std::string> names;
-  for (const engine::OptimizerTensor& state : group.optimizer) names.push_back(state.name);
-  for (const optim::WholeState& state : optim::whole_state(group.storage->rule, parameter.whole_shape()))
+/// The names of what an optimizer keeps of a parameter beside its master, in the order of a checkpoint's names.
+std::vector<std::string> kept_of(const plan::GroupStorage& storage, const model::ParameterSpec& parameter) {
+  std::vector<std::string> names = storage.kept_names();
+  for (const optim::WholeState& state : optim::whole_state(storage.rule, parameter.whole_shape()))
     names.push_back(state.name);
   std::ranges::sort(names);
   return names;
 }
 
-// A run must continue with its optimizer: another one would start from zero, or misread the saved tensors.
-void check_optimizer(const checkpoint::Checkpoint& c, const std::string& parameter,
-                     const std::vector<std::string>& names) {
+/// The same of what a folder keeps of the parameter `name`.
+std::vector<std::string> kept_in(const checkpoint::Checkpoint& c, const std::string& name) {
   std::vector<std::string> kept;
-  const std::string prefix = parameter + ".";
+  const std::string prefix = name + ".";
   for (auto t = c.tensors.lower_bound(prefix); t != c.tensors.end() && t->first.starts_with(prefix); ++t)
-    if (const std::string name = t->first.substr(prefix.size()); name != "master") kept.push_back(name);
+    if (const std::string state = t->first.substr(prefix.size()); state != "master") kept.push_back(state);
+  return kept;
+}
+
+// A run must continue with its optimizer: another one would start from zero, or misread the saved tensors.
+void check_optimizer(const checkpoint::Checkpoint& c, const std::vector<std::string>& kept,
+                     const std::vector<std::string>& names) {
   if (kept == names) return;
   const auto words = [](const std::vector<std::string>& list) {
     return list.empty() ? "nothing" : base::join(list, " and ");
@@ -110,6 +114,41 @@ void check_optimizer(const checkpoint::Checkpoint& c, const std::string& paramet
           "with the optimizer in its settings.yaml, or start a new run from its weights: trireme pretrain {}",
           c.path.string(), words(kept), words(names), c.path.string()),
       c.path.string());
+}
+
+bool has_masters(const checkpoint::Checkpoint& c) {
+  return std::ranges::any_of(c.tensors, [](const auto& tensor) { return tensor.first.ends_with(".master"); });
+}
+
+/// Engine::untrained_steps of the run that goes on from `c` in the state `saved`. A parameter whose optimizer state is
+/// not in the folder was frozen there: its state begins now.
+/// Errors    CheckpointError if the state is another optimizer's
+std::map<std::string, int64_t> untrained_steps(const checkpoint::Checkpoint& c, const plan::StepPlan& plan,
+                                               const Contents& contents, const RunState& saved) {
+  std::map<std::string, int64_t> steps;
+  const bool trained = has_masters(c);
+  bool keeps_any = false;
+  std::vector<std::string> missing;
+  for (size_t g = 0; g < plan.storage.size(); ++g)
+    for (const model::ParameterSpec& p : plan.model->groups[g].parameters) {
+      const plan::GroupStorage& storage = plan.storage[g];
+      if (!contents.has(p, storage.trained)) continue;
+      const std::vector<std::string> kept = trained ? kept_in(c, contents.name_of(p)) : std::vector<std::string>();
+      keeps_any |= !kept.empty();
+      if (!storage.trained) continue;
+      const std::vector<std::string> names = kept_of(storage, p);
+      const int64_t counted = saved.step - saved.loss_scale.skipped;
+      if (!kept.empty()) {
+        check_optimizer(c, kept, names);
+        if (const auto before = saved.untrained_steps.find(p.name); before != saved.untrained_steps.end())
+          steps.insert(*before);
+      } else if (!names.empty()) {
+        missing = names;
+        if (counted > 0) steps[p.name] = counted;
+      }
+    }
+  if (trained && !keeps_any) check_optimizer(c, {}, missing);  // by an optimizer that keeps nothing
+  return steps;
 }
 
 // visit(begin and end in the whole tensor of state, place in this rank's part)
@@ -204,6 +243,7 @@ std::string to_json(const RunState& s) {
   if (const optim::LossScaleState& l = s.loss_scale; l.scale > 0)
     json["loss_scale"] = {
         {"scale", l.scale}, {"good_steps", l.good_steps}, {"overflows_left", l.overflows_left}, {"skipped", l.skipped}};
+  if (!s.untrained_steps.empty()) json["untrained_steps"] = s.untrained_steps;
   if (!s.base_path.empty()) json["base"] = {{"path", s.base_path}, {"fingerprint", s.base_fingerprint}};
   if (!s.chat_template.empty()) json["chat_template"] = s.chat_template;
   if (!s.task.empty()) json["task"] = s.task;
@@ -224,6 +264,13 @@ RunState parse_run_state(const std::string& text, const std::filesystem::path& p
   s.chat_template = j.value("chat_template", "");
   s.task = j.value("task", "");
   if (j.contains("loss_scale")) s.loss_scale = parse_loss_scale(j.at("loss_scale"));
+  if (j.contains("untrained_steps"))
+    for (const auto& [name, value] : j.at("untrained_steps").items()) {
+      const int64_t steps = base::whole_number(value);
+      if (steps < 1 || steps > s.step - s.loss_scale.skipped)
+        throw Error(fmt::format("untrained_steps of {} are {}, which are no steps of the run", name, steps));
+      s.untrained_steps[name] = steps;
+    }
   return s;
 } catch (const std::exception& e) {
   throw CheckpointError(
@@ -319,9 +366,12 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
                                                      : Contents::Kind::base,
                             state.source};
     if (is_adapter) checkpoint::check_tensors(c, model_tensors(model.groups, contents, checkpoint::Dtype::f32));
-    const bool with_optimizer = std::any_of(c.tensors.begin(), c.tensors.end(),
-                                            [](const auto& tensor) { return tensor.first.ends_with(".master"); });
-    if (what == LoadWhat::run && with_optimizer) check_optimizer_name(c, optimizer);
+    RunState saved;
+    if (what == LoadWhat::run) {
+      if (has_masters(c)) check_optimizer_name(c, optimizer);
+      saved = parse_run_state(c.state_json, path);
+      saved.untrained_steps = untrained_steps(c, engine.plan(), contents, saved);
+    }
     checkpoint::check_tensors(c, kept_tensors(c, model, contents));
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
@@ -331,24 +381,32 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
         const std::string name = contents.name_of(t);
         const bool with_master = c.has_tensor(name + ".master");
         requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
-        if (what != LoadWhat::run || !with_master || !g.storage->trained) return;
-        check_optimizer(c, name, kept_of(g, t));
+        if (what != LoadWhat::run || !g.storage->trained) return;
         for (const engine::OptimizerTensor& state : g.optimizer)
-          requests.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
+          if (const std::string kept = name + "." + state.name; c.has_tensor(kept))
+            requests.push_back({kept, begin, end, element(state.tensor, at), memory});
+          else
+            state.tensor.narrow(0, at, end - begin).zero_();
       });
       for (const engine::WholeTensor& state : g.whole) {
-        const std::string name = contents.name_of(*state.parameter);
-        if (what == LoadWhat::run && c.has_tensor(name + ".master"))
-          for_each_run(state, [&](int64_t begin, int64_t end, int64_t at) {
-            requests.push_back(
-                {name + "." + state.name, begin, end, element(state.tensor, at), dtype_of(state.tensor.scalar_type())});
-          });
+        if (what != LoadWhat::run) break;
+        const std::string kept = contents.name_of(*state.parameter) + "." + state.name;
+        if (!c.has_tensor(kept)) {
+          state.tensor.zero_();
+          continue;
+        }
+        for_each_run(state, [&](int64_t begin, int64_t end, int64_t at) {
+          requests.push_back({kept, begin, end, element(state.tensor, at), dtype_of(state.tensor.scalar_type())});
+        });
       }
     }
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
     if (!is_adapter) read_quantized(engine, c, contents);
     ModelSource source = std::move(state.source);
-    if (what == LoadWhat::run) state = parse_run_state(c.state_json, path);
+    if (what == LoadWhat::run) {
+      engine.set_untrained_steps(saved.untrained_steps);
+      state = std::move(saved);
+    }
     if (source.naming.is_part || !source.fresh.empty())
       source = {.side_files = source.side_files, .fresh = source.fresh};
     state.source = std::move(source);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,7 @@ struct RunState {
   data::DataIdentity data;          ///< of the data that `samples` refers to
   std::string settings_yaml;
   optim::LossScaleState loss_scale;         ///< of runs that scale the loss, or did before they were resumed
+  std::map<std::string, int64_t> untrained_steps = {};  ///< Engine::untrained_steps
   std::string chat_template = {};   ///< in which it learned conversations; "": it learned none
   std::string task;                 ///< what a task keeps beside its place in the data; "": nothing
   ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file
@@ -71,7 +73,8 @@ enum class LoadWhat {
 /// is compared with the checkpoint's settings, because Adam and AdamW keep tensors of the same names. If either name is
 /// missing, nothing is compared. A model with adapters takes from a PEFT folder what is trained, and from any other
 /// folder all parameters but the adapters'. With LoadWhat::weights, a classification head that the folder lacks
-/// (ModelSource::fresh) keeps the values that it has.
+/// (ModelSource::fresh) keeps the values that it has. A parameter that was frozen when the folder was saved begins with
+/// zero optimizer state, and Engine::untrained_steps says when.
 /// Errors    CheckpointError, the same on every rank; also if another optimizer saved the checkpoint
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
                   comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "");

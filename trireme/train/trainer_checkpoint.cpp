@@ -39,7 +39,8 @@ fs::path save_trainer(engine::Trainer& trainer, const fs::path& folder, int64_t 
   settings.save.keep_last = keep_last;
   const RunState saved{.step = state.steps,
                        .settings_yaml = fmt::format("optimizer: {}\n", optimizer_of(trainer)),
-                       .loss_scale = state.loss_scale};
+                       .loss_scale = state.loss_scale,
+                       .untrained_steps = state.untrained_steps};
   return save_run(trainer.engine(), trainer.model(), settings, saved, *trainer.engine().communicators().world).path;
 }
 
@@ -53,7 +54,7 @@ std::optional<fs::path> load_trainer(engine::Trainer& trainer, const fs::path& f
   if (found.empty()) return std::nullopt;
   const RunState state =
       load_run(trainer.engine(), trainer.model(), found, world, LoadWhat::run, optimizer_of(trainer));
-  trainer.restore({.steps = state.step, .loss_scale = state.loss_scale});
+  trainer.restore({.steps = state.step, .loss_scale = state.loss_scale, .untrained_steps = state.untrained_steps});
   return found;
 }
 
