@@ -90,6 +90,13 @@ TEST(Dtype, IntegersAreCarriedAndNeverConverted) {
   EXPECT_THROW(convert(values.data(), Dtype::i64, copy.data(), Dtype::f64, 3), ShapeError);
 }
 
+TEST(Dtype, AWiderFloatHoldsANarrowerOneAndHalvesDoNotHoldEachOther) {
+  EXPECT_TRUE(holds(Dtype::f64, Dtype::f32) && holds(Dtype::f32, Dtype::bf16) && holds(Dtype::f32, Dtype::f16));
+  EXPECT_TRUE(holds(Dtype::bf16, Dtype::bf16) && holds(Dtype::u8, Dtype::u8));
+  EXPECT_FALSE(holds(Dtype::bf16, Dtype::f32) || holds(Dtype::f32, Dtype::f64) || holds(Dtype::i32, Dtype::u8));
+  EXPECT_FALSE(holds(Dtype::bf16, Dtype::f16) || holds(Dtype::f16, Dtype::bf16) || holds(Dtype::bf16, Dtype::u8));
+}
+
 TEST(Dtype, NamesReadBack) {
   for (int i = 0; i <= static_cast<int>(Dtype::f8_e5m2); ++i) {
     EXPECT_EQ(parse_dtype(dtype_name(static_cast<Dtype>(i))), static_cast<Dtype>(i));

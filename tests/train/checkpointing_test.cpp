@@ -265,8 +265,8 @@ TEST(Checkpointing, MastersOfBf16RunsComeBackBitEqualThoughTheModelFilesAreBf16)
   EXPECT_TRUE(loaded == original);
 }
 
-// A frozen group has no master and no optimizer's tensors, on disk as in memory; a run that trains all of the model
-// goes on from such a checkpoint, and the other way round.
+// A frozen group has no optimizer's tensors, and no master where the file holds all its bits; a run that trains all of
+// the model goes on from such a checkpoint, and the other way round.
 TEST(Checkpointing, FrozenGroupsAreSavedAsWeightsAndComeBackBitEqual) {
   const model::ModelConfig config = small(model::Architecture::llama, false);
   const model::Precision precision{at::kBFloat16, at::kFloat};
@@ -296,6 +296,55 @@ TEST(Checkpointing, FrozenGroupsAreSavedAsWeightsAndComeBackBitEqual) {
   EXPECT_TRUE(at::equal(all.tensors.at(stays + ".master"), original.tensors.at(stays + ".master").to(at::kFloat)));
   EXPECT_TRUE(at::equal(all.tensors.at(trained + ".exp_avg"), original.tensors.at(trained + ".exp_avg")));
   EXPECT_EQ(all.tensors.at(stays + ".exp_avg").abs().max().item<double>(), 0);
+}
+
+TEST(Checkpointing, FrozenWeightsKeepTheBitsThatTheModelFilesDoNotHold) {
+  const model::ModelConfig config = small(model::Architecture::llama, false);
+  const model::Grouping frozen{.frozen = {"embedding", "model.layers.0.mlp.up_proj.weight"}};
+  const std::string stays = "model.embed_tokens.weight";
+  const std::pair<at::ScalarType, checkpoint::SaveDtype> cases[] = {{at::kFloat, checkpoint::SaveDtype::bf16},
+                                                                    {at::kDouble, checkpoint::SaveDtype::as_loaded}};
+  for (const auto& [dtype, file] : cases) {
+    const model::Precision precision{dtype, dtype};
+    const Folder folder;
+    Settings settings;
+    settings.out_dir = folder.path();
+    settings.save.dtype = file;
+    const State original = on_ranks(
+        config, precision, kLayouts[1],
+        [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
+          engine.initialize(1);
+          train(engine, rank, 2);
+          save_run(engine, model, settings, {.step = 2}, world);
+        },
+        frozen);
+    const int layouts[] = {0, 6, 1};
+    for (int step = 2; step < 5; ++step) {  // each start saves what the next one loads
+      const State loaded = on_ranks(
+          config, precision, kLayouts[layouts[step - 2]],
+          [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
+            engine.initialize(2);
+            RunState state = load_run(engine, model, folder.path() / checkpoint::step_folder_name(step), world);
+            ++state.step;
+            save_run(engine, model, settings, state, world);
+          },
+          frozen);
+      EXPECT_TRUE(loaded == original) << "step " << step;
+    }
+    // Weights that came from a file of bfloat16 need no more than that file.
+    RunState from_bf16{.step = 9};
+    from_bf16.source.tensors[stays] = {checkpoint::Dtype::bf16, "model.safetensors"};
+    settings.save.dtype = checkpoint::SaveDtype::as_loaded;
+    on_ranks(
+        config, precision, kLayouts[0],
+        [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
+          save_run(engine, model, settings, from_bf16, world);
+        },
+        frozen);
+    const checkpoint::Checkpoint narrow = checkpoint::open_checkpoint(folder.path() / "step-00000009");
+    EXPECT_EQ(narrow.tensor(stays).dtype, checkpoint::Dtype::bf16);
+    EXPECT_FALSE(narrow.has_tensor(stays + ".master"));
+  }
 }
 
 // AdamW's first step moves a weight by the learning rate. With the run's third step in its bias correction, it would be

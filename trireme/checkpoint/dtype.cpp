@@ -144,6 +144,10 @@ void convert_from(const void* source, void* target, Dtype to, int64_t count) {
 
 int64_t size_of(Dtype dtype) { return info(dtype).bytes; }
 
+bool holds(Dtype wide, Dtype dtype) {
+  return wide == dtype || (is_float(wide) && is_float(dtype) && size_of(wide) > size_of(dtype));
+}
+
 std::string_view dtype_name(Dtype dtype) { return info(dtype).name; }
 
 std::string_view torch_name(Dtype dtype) { return info(dtype).torch_name; }

@@ -36,6 +36,9 @@ inline bool is_float(Dtype dtype) { return dtype <= Dtype::bf16; }
 /// True when convert() accepts the pair: equal types, or two of F64, F32, F16, BF16.
 inline bool convertible(Dtype from, Dtype to) { return from == to || (is_float(from) && is_float(to)); }
 
+/// Whether `wide` holds every value of `dtype`, as float32 does those of bfloat16.
+bool holds(Dtype wide, Dtype dtype);
+
 /// Converts `count` elements of `source` to `target`. The two must not overlap, except if address and dtype are equal.
 /// NaN stays NaN; values beyond the target's range become infinite.
 void convert(const void* source, Dtype from, void* target, Dtype to, int64_t count);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "trireme/adapt/adapter_config.h"
 #include "trireme/adapt/adapter_folder.h"
@@ -65,6 +66,15 @@ std::vector<checkpoint::TensorSpec> model_tensors(std::span<const model::Paramet
       if (as_loaded && stored != source.tensors.end()) specs.back().dtype = stored->second.dtype;
     }
   return specs;
+}
+
+/// Whether a frozen weight, which is kept as `memory` and saved as `in_file`, would lose bits in that file. A weight
+/// that was read from a file has no more bits than it had there.
+bool loses_bits(const checkpoint::TensorSpec& in_file, checkpoint::Dtype memory, const ModelSource& source) {
+  if (checkpoint::holds(in_file.dtype, memory)) return false;
+  const auto stored = source.tensors.find(in_file.name);
+  return stored == source.tensors.end() || stored->second.has_master ||
+         !checkpoint::holds(in_file.dtype, stored->second.dtype);
 }
 
 const char* config_dtype(checkpoint::Dtype dtype) {
@@ -291,10 +301,18 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
   request.out_dir = settings.out_dir;
   request.step = state.step;
   request.model = model_tensors(model.groups, contents, file, as_loaded);
+  std::set<std::string> frozen_masters;
   for (size_t g = 0; g < model.groups.size(); ++g) {
     const plan::GroupStorage& storage = plan.storage[g];
-    if (!storage.trained) continue;
     const checkpoint::Dtype memory = dtype_of(storage.master);
+    if (!storage.trained) {
+      for (const checkpoint::TensorSpec& weight : model_tensors({&model.groups[g], 1}, contents, file, as_loaded))
+        if (loses_bits(weight, memory, source)) {
+          frozen_masters.insert(weight.name + ".master");
+          request.optimizer.push_back({weight.name + ".master", weight.shape, memory});
+        }
+      continue;
+    }
     const auto kept =
         checkpoint::state_tensors(model_tensors({&model.groups[g], 1}, contents, memory), storage.kept_names(), memory);
     request.optimizer.insert(request.optimizer.end(), kept.begin(), kept.end());
@@ -311,8 +329,9 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
       if (!contents.has(t, g.storage->trained)) return;
       const std::string name = contents.name_of(t);
       request.pieces.push_back({name, begin, end, element(g.master, at), memory});
+      if (g.storage->trained || frozen_masters.contains(name + ".master"))
+        request.pieces.push_back({name + ".master", begin, end, element(g.master, at), memory});
       if (!g.storage->trained) return;
-      request.pieces.push_back({name + ".master", begin, end, element(g.master, at), memory});
       for (const engine::OptimizerTensor& state : g.optimizer)
         request.pieces.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
     });

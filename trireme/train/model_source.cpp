@@ -128,7 +128,7 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
     const std::string file = folder.files[static_cast<size_t>(tensor.file)]->path().filename().string();
     if (file.starts_with("optimizer-")) continue;
     if (used.contains(name))
-      s.tensors[name] = {tensor.dtype, file};
+      s.tensors[name] = {tensor.dtype, file, folder.has_tensor(name + ".master")};
     else if (!is_ignored(name, model.config))
       throw CheckpointError(
           fmt::format("{} holds the tensor '{}', which this model does not use: its config.json is not that of the "

@@ -16,6 +16,7 @@ struct ModelSource {
   struct Stored {
     checkpoint::Dtype dtype = checkpoint::Dtype::f32;
     std::string file;
+    bool has_master = false;  ///< beside it lies NAME.master, from which a run goes on
   };
   std::map<std::string, Stored> tensors;          ///< by the names in the folder; empty: there was no folder
   std::string index_json;                         ///< "" if all tensors are in one file
