@@ -86,6 +86,12 @@ TEST(TakeOver, AKeyThatIsNoneAnyMoreIsLeftOutAndAValueThatIsNoneIsRefused) {
   }
 }
 
+TEST(SettingsIn, AreThoseOfTheRunThatSavedThem) {
+  const Settings saved = settings_from("llama-32m optimizer=SGD optimizer.momentum=0.9 precision=bf16-true devices=4");
+  EXPECT_EQ(settings_in(to_yaml(saved)), saved);
+  EXPECT_EQ(settings_in("old_setting: 3\noptimizer: none of ours\n"), Settings{});
+}
+
 TEST(ChangesSince, TellsWhatChangesWhatIsLearnedAndNothingElse) {
   const std::string saved = to_yaml(settings_from("llama-32m train.global_batch_size=64 optimizer.lr=1e-3 seed=1"));
   EXPECT_THAT(changes_since(saved, settings_from("llama-32m train.global_batch_size=32 optimizer.lr=2e-3 seed=2 "

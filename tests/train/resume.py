@@ -150,6 +150,24 @@ def commands_that_measure_keep_their_records_apart(r):
         ring.require((out / words[0] / "logs/rank0.log").exists(), f"its own are in {words[0]}/", str(result))
 
 
+def what_the_optimizer_keeps(r, adamw):
+    """A change of it is refused by its name before ranks start, and by --dry_run."""
+    sgd = r.train("sgd", train__max_steps=2, optimizer="SGD")
+    kahan = r.train("kahan", train__max_steps=2, precision="bf16-true", **{"precision.rounding": "kahan"})
+    for out, words, told in [(adamw, ["--optimizer", "Lion"], "optimizer was AdamW, is Lion now"), (sgd, ["--optimizer.momentum", "0.9"], "is 0.9 now"),
+                             (kahan, ["--precision.rounding", "nearest"], "precision.rounding was kahan, is nearest now"),
+                             (kahan, ["--precision", "32-true", "--precision.rounding", "nearest"], "precision.rounding was kahan, is nearest now"),
+                             (adamw, ["--precision", "bf16-true", "--precision.rounding", "kahan"], "precision.rounding was nearest, is kahan now")]:
+        for more in ([], ["--dry_run"]):
+            result = r.run([r.program, "pretrain", "--resume", str(out), "--devices", "2", "--train.max_steps", "9", *words, *more])
+            ring.check(result.code == 2 and told in result.err and f"trireme pretrain {out}/step-" in result.err and "rank 0" not in result.err,
+                       f"refused: {' '.join([*words, *more])}", str(result))
+    result = r.run([r.program, "pretrain", "--resume", str(adamw), "--model.hidden_size", "128", "--dry_run"])
+    ring.check(result.code != 0 and "[" in result.err and "embed_tokens" in result.err, "--dry_run compares the shapes of the checkpoint", str(result))
+    result = r.run([r.program, "pretrain", "--resume", str(adamw), "--train.max_steps", "9", "--dry_run"])
+    ring.check(result.code == 0 and "Nothing was started" in result.out, "and shows a resumed run that can start", str(result))
+
+
 def a_resume_knows_its_settings(r):
     """Nothing is repeated; the command line changes single settings, and each change is told."""
     settings = dict(train__max_steps=8, train__save_interval=4, train__lr_decay="constant", data__append_eos="false")
@@ -177,6 +195,7 @@ def a_resume_knows_its_settings(r):
     ring.check(result.code == 2 and "lm_head.weight" in result.err and "model.tie_word_embeddings" in result.err, "tying weights that differ is refused", str(result))
     result = r.run([r.program, "explain", "config", "--resume", str(out), "--train.max_steps", "9"])
     ring.check(f"checkpoint {out}/step-00000004" in result.out and "zero1" not in result.out, "explain config says what comes from the checkpoint", str(result))
+    what_the_optimizer_keeps(r, out)
     result = r.run([*here, str(out), "--data", "TextFiles", "--data.train_data_path", str(r.text), "--train.max_steps", "1", "--out_dir", str(r.folder / "from-run"),
                     "--train.max_seq_length", "32", "--train.global_batch_size", "4"])
     ring.check(result.code == 0 and f"weights  {out}/step-00000004" in result.out, "pretrain RUN_FOLDER starts from its newest checkpoint's weights", str(result))

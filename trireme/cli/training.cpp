@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/checkpointing.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/foresight.h"
 #include "trireme/train/grpo.h"
@@ -23,6 +25,7 @@
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/starting_point.h"
 
 namespace trireme::cli {
 namespace {
@@ -207,9 +210,12 @@ void show_plan(const Settings& settings) {
   const int64_t ranks = world_size(settings);
   train::check_accelerator(settings, config);
   std::string predicted;
-  if (settings.predict) {
+  const std::filesystem::path resumed = train::find_resume(settings);
+  if (settings.predict || !resumed.empty()) {
     const Explained explained = plan_of(settings, /*rank=*/0);
-    predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
+    if (!resumed.empty())
+      train::check_run(explained.plan, resumed, std::string(config::name_of(settings.optimizer.name)));
+    if (settings.predict) predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
   }
   fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n",
              config.name.empty() ? settings.model.name : config.name, double(config.num_parameters()) / 1e6, ranks,

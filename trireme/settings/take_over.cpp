@@ -54,6 +54,15 @@ void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std:
   problems.throw_if_any();
 }
 
+Settings settings_in(const std::string& saved_yaml) {
+  Settings saved;
+  const config::Table table = declare(saved);
+  for (const config::Given& given : given_in(saved_yaml, "settings", table))
+    if (const config::Setting* setting = table.find(given.key); setting != nullptr)
+      static_cast<void>(config::assign(*setting, given));
+  return saved;
+}
+
 std::vector<std::string> changes_since(const std::string& saved_yaml, const Settings& now) {
   Settings before, after = now;
   const config::Table old_table = declare(before), new_table = declare(after);

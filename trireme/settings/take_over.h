@@ -18,6 +18,10 @@ namespace trireme {
 /// Errors    UsageError if a saved value is no longer allowed
 void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std::string& place);
 
+/// The settings of the run that saved `saved_yaml`. Keys that no longer exist, and values that are no longer allowed,
+/// are skipped.
+Settings settings_in(const std::string& saved_yaml);
+
 /// A line for each setting that has changed and affects what is learned: "train.global_batch_size was 64, is 32 now".
 std::vector<std::string> changes_since(const std::string& saved_yaml, const Settings& now);
 

@@ -120,8 +120,8 @@ void check_optimizer(const checkpoint::Checkpoint& c, const std::vector<std::str
   };
   throw CheckpointError(
       fmt::format(
-          "the checkpoint {} is of another optimizer: it keeps {} of each parameter, this run's keeps {}; go on "
-          "with the optimizer in its settings.yaml, or start a new run from its weights: trireme pretrain {}",
+          "the checkpoint {} keeps {} of each parameter, and this run's optimizer keeps {}; go on with its optimizer, "
+          "optimizer.momentum and precision.rounding, or start a new run from its weights: trireme pretrain {}",
           c.path.string(), words(kept), words(names), c.path.string()),
       c.path.string());
 }
@@ -181,6 +181,39 @@ std::vector<checkpoint::TensorSpec> kept_tensors(const checkpoint::Checkpoint& c
       kept.push_back({t->first, optim::state_shape(t->first, weight.shape)});
   }
   return kept;
+}
+
+/// A folder that was opened for a model.
+struct Opened {
+  checkpoint::Checkpoint c;
+  Contents::Kind kind;
+  ModelSource source = {};
+  bool is_adapter() const { return kind == Contents::Kind::adapter; }
+  Contents contents() const { return {kind, source}; }
+};
+
+/// Errors    CheckpointError for tensors that do not fit the model, by their headers
+Opened open_for(const model::Model& model, const fs::path& path, LoadWhat what, bool side_files = false) {
+  const bool is_adapter = what != LoadWhat::base && adapt::is_adapter_folder(path);
+  Opened o{.c = is_adapter ? checkpoint::open_checkpoint(path) : adapt::open_base(path),
+           .kind = is_adapter               ? Contents::Kind::adapter
+                   : model.adapters.empty() ? Contents::Kind::model
+                                            : Contents::Kind::base};
+  if (is_adapter)
+    checkpoint::check_tensors(o.c, model_tensors(model.groups, o.contents(), checkpoint::Dtype::f32));
+  else
+    o.source = describe_source(o.c, model, {.side_files = side_files, .may_lack_head = what == LoadWhat::weights});
+  checkpoint::check_tensors(o.c, kept_tensors(o.c, model, o.contents()));
+  return o;
+}
+
+/// The state of a run that goes on from the folder.
+/// Errors    CheckpointError if it is another optimizer's, or unusable
+RunState state_of_run(const Opened& opened, const plan::StepPlan& plan, const std::string& optimizer) {
+  if (has_masters(opened.c)) check_optimizer_name(opened.c, optimizer);
+  RunState state = parse_run_state(opened.c.state_json, opened.c.path);
+  state.untrained_steps = untrained_steps(opened.c, plan, opened.contents(), state);
+  return state;
 }
 
 // If every rank reads a different part (except for a little padding), the page cache is of no use.
@@ -371,32 +404,24 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
   return checkpoint::save_checkpoint(save_request(engine.state(), engine.plan(), settings, state), world);
 }
 
+void check_run(const plan::StepPlan& plan, const fs::path& path, const std::string& optimizer) {
+  state_of_run(open_for(*plan.model, path, LoadWhat::run), plan, optimizer);
+}
+
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
                   comm::Communicator& world, LoadWhat what, const std::string& optimizer) {
   RunState state;
   checkpoint::agree(world, [&] {
-    const bool is_adapter = what != LoadWhat::base && adapt::is_adapter_folder(path);
-    const checkpoint::Checkpoint c = is_adapter ? checkpoint::open_checkpoint(path) : adapt::open_base(path);
-    if (!is_adapter)
-      state.source =
-          describe_source(c, model, {.side_files = world.rank() == 0, .may_lack_head = what == LoadWhat::weights});
-    const Contents contents{is_adapter               ? Contents::Kind::adapter
-                            : model.adapters.empty() ? Contents::Kind::model
-                                                     : Contents::Kind::base,
-                            state.source};
-    if (is_adapter) checkpoint::check_tensors(c, model_tensors(model.groups, contents, checkpoint::Dtype::f32));
+    Opened opened = open_for(model, path, what, /*side_files=*/world.rank() == 0);
+    const checkpoint::Checkpoint& c = opened.c;
+    const Contents contents = opened.contents();
     RunState saved;
-    if (what == LoadWhat::run) {
-      if (has_masters(c)) check_optimizer_name(c, optimizer);
-      saved = parse_run_state(c.state_json, path);
-      saved.untrained_steps = untrained_steps(c, engine.plan(), contents, saved);
-    }
-    checkpoint::check_tensors(c, kept_tensors(c, model, contents));
+    if (what == LoadWhat::run) saved = state_of_run(opened, engine.plan(), optimizer);
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
       for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
-        if (!contents.has(t, g.storage->trained) || state.source.fresh.contains(t.name)) return;
+        if (!contents.has(t, g.storage->trained) || opened.source.fresh.contains(t.name)) return;
         const std::string name = contents.name_of(t);
         const bool with_master = c.has_tensor(name + ".master");
         requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
@@ -420,12 +445,12 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
       }
     }
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
-    if (!is_adapter) read_quantized(engine, c, contents);
-    ModelSource source = std::move(state.source);
+    if (!opened.is_adapter()) read_quantized(engine, c, contents);
     if (what == LoadWhat::run) {
       engine.set_untrained_steps(saved.untrained_steps);
       state = std::move(saved);
     }
+    ModelSource& source = opened.source;
     if (source.naming.is_part || !source.fresh.empty())
       source = {.side_files = source.side_files, .fresh = source.fresh};
     state.source = std::move(source);

@@ -67,6 +67,10 @@ enum class LoadWhat {
   base,  ///< the weights of an adapter's base (adapt::open_base)
 };
 
+/// Refuses a folder that a run of this plan could not go on from, by its headers. `optimizer` as for load_run.
+/// Errors    CheckpointError
+void check_run(const plan::StepPlan& plan, const std::filesystem::path& path, const std::string& optimizer);
+
 /// Fills the engine's masters and optimizer state from any checkpoint of this model, saved by any number of ranks. A
 /// folder without masters (a Hugging Face model) gives weights and zero optimizer state. With LoadWhat::weights, only
 /// weights are loaded, and the returned state is that of a new run. `optimizer` is the name of this run's optimizer. It

@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/model/config.h"
+#include "trireme/optim/optimizer.h"
 #include "trireme/settings/take_over.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/checkpointing.h"
@@ -60,6 +61,24 @@ void refuse_another_task(const RunState& state, const fs::path& folder, const Se
           fmt::format("{} of the run in {}; a run keeps its task: leave it out, or begin a new run from its "
                       "weights",
                       change, folder.string()));
+}
+
+// What an optimizer keeps between steps is no other one's: that would start from zero, or misread the saved tensors.
+void refuse_another_optimizer(const RunState& state, const fs::path& folder, const Settings& now) {
+  const Settings before = settings_in(state.settings_yaml);
+  const auto names = [](const Settings& s) { return optim::state_names(optim::options_of(s.optimizer)); };
+  const auto compensates = [](const Settings& s) { return s.precision.rounding == model::Rounding::kahan; };
+  const char* setting = before.optimizer.name != now.optimizer.name ? "optimizer "
+                        : names(before) != names(now)               ? "optimizer.momentum "
+                        : compensates(before) != compensates(now)   ? "precision.rounding "
+                                                                    : nullptr;
+  if (setting == nullptr) return;
+  for (const std::string& change : changes_since(state.settings_yaml, now))
+    if (change.starts_with(setting))
+      throw UsageError(
+          fmt::format("{}, and the optimizer would need other tensors than {} keeps; leave it out, or begin a new run "
+                      "from its weights: trireme pretrain {}",
+                      change, folder.string(), folder.string()));
 }
 
 // Steps and passes of a run that learns from rewards are counted in its rollouts, from the first one on.
@@ -113,6 +132,7 @@ void take_over_run(ParsedSettings& parsed) {
   take_over(parsed, state.settings_yaml, folder.string());
   use_newest_of_a_run(s.model.name);
   refuse_another_task(state, folder, s);
+  refuse_another_optimizer(state, folder, s);
   refuse_other_rollouts(state, parsed);
   if (base::is_file(folder / adapt::kAdapterConfigName)) {
     s.lora.initial_adapter = folder.string();

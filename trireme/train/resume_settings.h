@@ -16,7 +16,7 @@ void place_run(ParsedSettings& parsed);
 /// are read from the checkpoint. If the model is a run's folder, the newest checkpoint in it becomes the model.
 ///
 /// Errors    as find_resume; CheckpointError if the checkpoint does not contain its settings; UsageError for another
-///           task, and for adapters of a run that trains all weights
+///           task or optimizer, and for adapters of a run that trains all weights
 void take_over_run(ParsedSettings& parsed);
 
 /// "trireme pretrain --resume out/mine --devices 2": the command that continues a run with these settings.
