@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/launch/identity/start_time.h"
 
 namespace trireme::train {
@@ -17,8 +19,11 @@ double seconds(Clock::duration time) { return std::chrono::duration<double>(time
 }  // namespace
 
 StartPhases::StartPhases() : last_(loaded_at) {
-  const Clock::time_point started = launch::process_start();
-  if (const auto job = launch::job_start()) phases_.push_back({"exec", seconds(started - *job)});
+  Clock::time_point started = launch::process_start();  // to a hundredth of a second, so it may lie before the job's
+  if (const auto job = launch::job_start()) {
+    started = std::max(started, *job);
+    phases_.push_back({"exec", seconds(started - *job)});
+  }
   phases_.push_back({"load", seconds(loaded_at - started)});
 }
 
