@@ -179,6 +179,10 @@ def calibrates_and_predicts(r):
     words = [*SMALL, "--data", "TextFiles", "--data.train_data_path", str(text), "--train.global_batch_size", "8", "--train.max_steps", "5", "--devices", "2"]
     result = r.run([r.program, "pretrain", *words, "--predict", "--out_dir", str(r.folder / "out")], env=env, timeout=200)
     ring.require(result.code == 0 and "\npredict  " in result.out and "matrix products" in result.out, "--predict predicts and compares", str(result))
+    rows = re.findall(r"^ {9}(\S.*?) +([\d.]+) ms +([\d.]+) ms(?: +([+-][\d.]+) %)?$", result.out, re.M)
+    step = next(float(row[2]) for row in rows if row[0] == "step")
+    ring.check(len(rows) > 8 and not re.search(r"ms[+-]", result.out) and all(bool(share) == (float(took) > 0.01 * step)
+               for _, _, took, share in rows if abs(float(took) - 0.01 * step) > 0.01), "its table tells how far what takes a hundredth of a step or more is off", result.out)
     ring.check(re.search(r"^memory   .*\n         outside the plan: .*\npredict  ", result.out, re.M), "the prediction stands behind what memory says", result.out)
     dry = r.run([r.program, "pretrain", *words, "--predict", "--dry_run", "--out_dir", str(r.folder / "dry")], env=env)
     ring.check(dry.code == 0 and re.search(r"^predict  [\d.]+ ms a step, ", dry.out, re.M), "--dry_run --predict predicts", str(dry))

@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kWarmup = 2, kMostSteps = 1000;
 constexpr double kDisturbed = 0.08;  // third minus first quartile, as a share of the median
+constexpr double kSmall = 0.01;  // of a step: parts that take less are not compared
 
 double of(const costs::CauseSeconds& causes, base::Activity activity) { return causes[static_cast<size_t>(activity)]; }
 
@@ -75,11 +76,13 @@ std::optional<observe::StepTime> Foresight::median() const {
 std::string Foresight::after() const {
   const std::optional<observe::StepTime> took = median();
   if (!took) return "predict  too few steps to compare with: the first two warm up";
-  std::string out = fmt::format("predict  {:<24}{:>12}{:>12}{:>10}\n", "", "predicted", "took", "");
+  std::string out = fmt::format("predict  {:<24}{:>12}{:>12}{:>12}\n", "", "predicted", "took", "off by");
   const auto row = [&](const char* name, double predicted, double measured) {
     if (predicted < 5e-6 && measured < 5e-6) return;
-    out += fmt::format("         {:<24}{:>9.2f} ms{:>9.2f} ms", name, 1e3 * predicted, 1e3 * measured);
-    out += measured > 0 ? fmt::format("{:>+8.1f} %\n", 100 * (predicted - measured) / measured) : "\n";
+    out += fmt::format("         {:<24}{:>9.2f} ms {:>8.2f} ms", name, 1e3 * predicted, 1e3 * measured);
+    // What takes next to nothing may be off by any share of it.
+    out += measured >= kSmall * took->seconds ? fmt::format(" {:>+9.1f} %\n", 100 * (predicted - measured) / measured)
+                                              : "\n";
   };
   const bool on_gpu = s_.device.is_cuda();
   for (const base::ActivityName& c : base::kActivities)
