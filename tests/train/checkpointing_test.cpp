@@ -401,6 +401,16 @@ TEST(Checkpointing, AWeightThatIsUnfrozenBeginsWithTheOptimizersFirstStep) {
   }
 }
 
+TEST(Checkpointing, UntrainedStepsThatTheRunHasNotTakenAreRefused) {
+  RunState state{.step = 5, .settings_yaml = "seed: 1\n", .loss_scale = {.scale = 8, .skipped = 1}};
+  state.untrained_steps["w"] = 4;
+  EXPECT_EQ(parse_run_state(to_json(state), "out").untrained_steps, state.untrained_steps);
+  for (const int64_t steps : {0, 5}) {
+    state.untrained_steps["w"] = steps;
+    EXPECT_THROW(parse_run_state(to_json(state), "out"), CheckpointError) << steps;
+  }
+}
+
 /// A checkpoint of one rank's new model, as a run with `settings` saves it that was loaded to `before`.
 fs::path save_small(const fs::path& out_dir, int64_t step, const Settings& settings,
                     const model::Precision& precision = {at::kFloat, at::kFloat}, const RunState& before = {}) {
