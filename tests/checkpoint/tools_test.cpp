@@ -162,6 +162,27 @@ TEST(Rewrite, WiderWeightsComeFromTheMasters) {
   EXPECT_EQ(nlohmann::json::parse(read_text(wide, "config.json"))["torch_dtype"], "float32");
 }
 
+TEST(Rewrite, AFrozenWeightKeepsItsBitsForARunThatGoesOn) {
+  const ScratchFolder out;
+  const std::string frozen = "model.norm.weight";
+  const fs::path a = save_sample(out / "a", 4, 1, 1, [&](int, SaveRequest& r) {
+    std::erase_if(r.optimizer, [&](const TensorSpec& spec) { return spec.name.starts_with(frozen); });
+    std::erase_if(r.pieces, [&](const Piece& piece) { return piece.tensor.starts_with(frozen + "."); });
+  });
+  const Checkpoint narrow = open_checkpoint(rewrite(a, out / "b", {.dtype = Dtype::bf16}).path);
+  EXPECT_EQ(narrow.tensor(frozen).dtype, Dtype::bf16);
+  ASSERT_TRUE(narrow.has_tensor(frozen + ".master"));
+  EXPECT_EQ(narrow.tensor(frozen + ".master").dtype, Dtype::f32);
+  float value = 0;
+  const PieceRequest piece{.tensor = frozen + ".master", .begin = 7, .end = 8, .data = &value};
+  read_pieces(narrow, {&piece, 1});
+  EXPECT_EQ(value, sample_value(frozen, 7, 4));
+  EXPECT_TRUE(verify(out / "b").problems.empty());
+  for (const auto& [folder, options] : {std::pair("c", RewriteOptions{.dtype = Dtype::bf16, .weights_only = true}),
+                                        std::pair("d", RewriteOptions{.dtype = Dtype::f32})})
+    EXPECT_FALSE(open_checkpoint(rewrite(a, out / folder, options).path).has_tensor(frozen + ".master")) << folder;
+}
+
 TEST(Rewrite, ValuesThatFloat16CannotHoldAreRefused) {
   const ScratchFolder out;
   const auto save_with = [&](const std::string& name, float value) {

@@ -71,7 +71,10 @@ class Rewrite {
     const std::string config = text_of(source_, "config.json");
     if (options_.dtype) refuse_dtype_beside_codes(config, source_.path.string());
     add_tensors(false, request_.model);
-    if (!options_.weights_only) add_tensors(true, request_.optimizer);
+    if (!options_.weights_only) {
+      add_tensors(true, request_.optimizer);
+      keep_frozen_bits();
+    }
     const bool has_state = !options_.weights_only && source_.has_manifest;
     request_.state_json = has_state ? text_of(source_, kStateName) : "";
     request_.config_json = config_with(config, options_.dtype);
@@ -95,14 +98,29 @@ class Rewrite {
         const bool wider = size_of(spec.dtype) > size_of(stored);
         if (wider && source_.has_tensor(spec.name + ".master")) from = spec.name + ".master";
       }
-      request_.pieces.push_back({.tensor = spec.name,
-                                 .begin = 0,
-                                 .end = num_elements(spec.shape),
-                                 .dtype = spec.dtype,
-                                 .fill = [this, from, dtype = spec.dtype](int64_t begin, int64_t end, void* to) {
-                                   fill(from, begin, end, dtype, to);
-                                 }});
-      specs.push_back(std::move(spec));
+      add(std::move(spec), from, specs);
+    }
+  }
+
+  void add(TensorSpec spec, const std::string& from, std::vector<TensorSpec>& specs) {
+    request_.pieces.push_back({.tensor = spec.name,
+                               .begin = 0,
+                               .end = num_elements(spec.shape),
+                               .dtype = spec.dtype,
+                               .fill = [this, from, dtype = spec.dtype](int64_t begin, int64_t end, void* to) {
+                                 fill(from, begin, end, dtype, to);
+                               }});
+    specs.push_back(std::move(spec));
+  }
+
+  // Frozen weights have no master: a run that goes on from the new folder would lose what its dtype cannot hold.
+  void keep_frozen_bits() {
+    if (request_.optimizer.empty()) return;  // no run goes on
+    for (const TensorSpec& spec : request_.model) {
+      const Dtype stored = source_.tensor(spec.name).dtype;
+      const std::string master = spec.name + ".master";
+      if (!holds(spec.dtype, stored) && !source_.has_tensor(master))
+        add({master, spec.shape, stored}, spec.name, request_.optimizer);
     }
   }
 
