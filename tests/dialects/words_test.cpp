@@ -145,6 +145,17 @@ TEST(Hydra, ItsScheduleBeginsAndEndsAtZero) {
   }
 }
 
+TEST(Hydra, TheDistanceToTheReferenceIsTunixs) {
+  const auto mode = [](const std::string& words, const char* command) {
+    return read(words, command).settings.grpo.kl_loss_mode;
+  };
+  const std::string mesh = "model.mesh_shape=[[2,1],[fsdp,tp]] ";
+  EXPECT_EQ(mode("", "grpo"), model::KlLoss::low_var_kl);
+  EXPECT_EQ(mode(mesh, "grpo"), model::KlLoss::kl);
+  EXPECT_EQ(mode(mesh + "grpo.kl_loss_mode=mse_kl", "grpo"), model::KlLoss::mse_kl);
+  EXPECT_FALSE(read(mesh).given("grpo.kl_loss_mode"));  // other commands do not read it
+}
+
 TEST(Hydra, ARunLiesWhereHydraPutsIt) {
   const std::string mesh = "model.mesh_shape=[[2,1],[fsdp,tp]] ";
   const Settings s = read(mesh).settings;

@@ -29,6 +29,14 @@ TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
       {"recompute=full recompute.values=mid", 1, "recompute.values is read by recompute selective only"},
       {"recompute=selective recompute.values=mid", 1, ""},
       {"recompute=full", 1, ""},
+      {"task=rewards", 1, ""},
+      {"task=rewards grpo.kl_loss_mode=kl", 1,
+       "grpo.kl_loss_mode kl measures the distance to the reference and does not pull, so grpo.beta 0.04 adds noise "
+       "only; take low_var_kl, or grpo.use_bias_correction_kl true"},
+      {"task=rewards grpo.kl_loss_mode=kl grpo.use_bias_correction_kl=true", 1, ""},
+      {"task=rewards grpo.kl_loss_mode=kl grpo.beta=0", 1, ""},
+      {"task=rewards grpo.kl_loss_mode=mse_kl", 1, ""},
+      {"grpo.kl_loss_mode=kl", 1, ""},
   };
   for (const WarningCase& c : cases) {
     const Settings settings = settings_from(c.arguments);

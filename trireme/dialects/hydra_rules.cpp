@@ -232,6 +232,7 @@ void finish_hydra(Reading& r) {
   betas(r);
   experiment(r);
   run_folder(r);
+  if (learns_from_rewards(r)) r.suggest("grpo.kl_loss_mode", "kl");
   profile_communication(r);
 }
 

@@ -34,6 +34,18 @@ void warn_of_idle_stages(const Settings& settings, const MeshShape& mesh, std::v
                   wanted * settings.train.micro_batch_size * mesh.data_parallel_ranks()));
 }
 
+// The gradient of log p - log p of the reference is that of log p, whose mean over drawn tokens is 0.
+void warn_of_a_distance_that_does_not_pull(const Settings& settings, std::vector<std::string>& found) {
+  const train::GrpoSettings& g = settings.grpo;
+  if (settings.task != train::Learning::rewards || g.beta == 0 || g.kl_loss_mode != model::KlLoss::kl ||
+      g.use_bias_correction_kl)
+    return;
+  found.push_back(
+      fmt::format("grpo.kl_loss_mode kl measures the distance to the reference and does not pull, so grpo.beta {:g} "
+                  "adds noise only; take low_var_kl, or grpo.use_bias_correction_kl true",
+                  g.beta));
+}
+
 }  // namespace
 
 std::vector<std::string> warnings(const Settings& settings, int64_t world_size) {
@@ -41,6 +53,7 @@ std::vector<std::string> warnings(const Settings& settings, int64_t world_size) 
   const MeshShape mesh = mesh_shape(settings, world_size);
   warn_of_idle_ranks(settings, mesh, found);
   warn_of_idle_stages(settings, mesh, found);
+  warn_of_a_distance_that_does_not_pull(settings, found);
   if (settings.recompute.mode != schedule::Recompute::selective &&
       settings.recompute.values != schedule::RecomputeSettings{}.values) {
     found.emplace_back("recompute.values is read by recompute selective only");

@@ -104,7 +104,8 @@ config::Section section(GrpoSettings& s) {
            {"grpo.beta", &s.beta, "weight of the distance to the reference; 0: no reference", Rules{.at_least = 0}},
            {"grpo.kl_loss_mode", &s.kl_loss_mode,
             "the distance: log p - log p of the reference (kl), half its square (mse_kl), or an estimate that is never "
-            "negative (low_var_kl, TRL's)"},
+            "negative (low_var_kl, as in TRL and verl). kl measures and does not pull, unless "
+            "grpo.use_bias_correction_kl is true"},
            {"grpo.use_bias_correction_kl", &s.use_bias_correction_kl,
             "the distance counts times the ratio of probabilities, so that its gradient has no bias (TRL's default)"},
            {"grpo.use_rollout_logps", &s.use_rollout_logps,

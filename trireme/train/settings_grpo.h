@@ -63,7 +63,7 @@ struct GrpoSettings {
   int64_t batch_size = 8;
   std::optional<int64_t> mini_batch_size;  ///< absent: batch_size
   double beta = 0.04;
-  model::KlLoss kl_loss_mode = model::KlLoss::kl;
+  model::KlLoss kl_loss_mode = model::KlLoss::low_var_kl;
   bool use_bias_correction_kl = false;
   bool use_rollout_logps = true;  ///< old log-probabilities are those of sampling, unless sampler_is needs both
   SamplerCorrection sampler_is = SamplerCorrection::automatic;
