@@ -21,8 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
+constexpr int kEvaluationMs = 40;
+
 /// Texts that the ranks' reports returned, in order: two ranks, `steps` steps of a small model, 5 ms of data each.
-std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& folder) {
+/// `evaluates`: behind every step.
+std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& folder, bool evaluates = false) {
   std::vector<std::vector<std::string>> said(2);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   checkpoint::run_ranks(2, [&](comm::Communicator& world) {
@@ -44,6 +47,10 @@ std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& fold
       trainer.backward(example.inputs, example.targets);
       trainer.step(1e-3);
       profile.end_step();
+      if (evaluates) {
+        usleep(1000 * kEvaluationMs);
+        profile.between_steps(Profile::Between::evaluation, 1e-3 * kEvaluationMs);
+      }
       if (profile.is_complete()) mine.push_back(profile.report());
     }
     mine.push_back(profile.report());
@@ -71,6 +78,23 @@ TEST(Profile, MeasuresAnOwnLoop) {
   const auto trace = nlohmann::json::parse(base::read_file(folder / "profile.trace.json"));
   EXPECT_FALSE(trace.empty());
   fs::remove_all(folder);
+}
+
+// A window of n steps has n - 1 times between two steps, whether it is complete or a run that ends cuts it short.
+TEST(Profile, CountsNoEvaluationBehindTheLastStep) {
+  for (const auto& [steps, measured] : {std::pair{7, 4}, {5, 4}, {3, 2}, {2, 1}}) {
+    const fs::path folder = fs::path(testing::TempDir()) / ("profile_" + std::to_string(getpid()));
+    fs::create_directories(folder);
+    reports_of(steps, folder, true);
+    const auto report = nlohmann::json::parse(base::read_file(folder / "profile.json"));
+    const double each = 1e-3 * kEvaluationMs * (measured - 1) / measured;
+    EXPECT_EQ(report.at("steps"), measured);
+    EXPECT_NEAR(report.at("phases").at("evaluation").get<double>(), each, 1e-9) << steps;
+    double sum = 0;
+    for (const auto& [phase, seconds] : report.at("phases").items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum, report.at("step_seconds").get<double>(), 0.02 * sum) << steps;
+    fs::remove_all(folder);
+  }
 }
 
 // What trireme plan says of money, and what a profile says.

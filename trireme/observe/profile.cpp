@@ -62,6 +62,8 @@ void Profile::begin_step(int64_t step) {
     before_ = read_host_usage("/", &cpus_);
     timer_.emplace(options_.run.on_gpu);
   }
+  mine_.evaluation += std::exchange(after_step_.evaluation, 0);
+  mine_.saves += std::exchange(after_step_.saves, 0);
   if (step == last_) engine_.communicators().world->barrier()->wait();
   timer_->start();
   cpu_before_ = base::thread_cpu_seconds();
@@ -74,6 +76,8 @@ void Profile::end_step() {
   const StepTime step = step_->read();
   step_.reset();
   ++measured_;
+  mine_.seconds = watch_.seconds();
+  if (measured_ >= options_.steps) used_ = read_host_usage("/", &cpus_) - before_;
   // What waits for peers and for data may sleep; other time off the cores was taken by someone else.
   const double on_core = base::thread_cpu_seconds() - cpu_before_;
   const auto waits = [&](base::Activity a) { return step.causes[static_cast<size_t>(a)]; };
@@ -100,13 +104,12 @@ void Profile::end_step() {
 }
 
 void Profile::between_steps(Between what, double seconds) {
-  if (timer_) (what == Between::evaluation ? mine_.evaluation : mine_.saves) += seconds;
+  if (timer_) (what == Between::evaluation ? after_step_.evaluation : after_step_.saves) += seconds;
 }
 
 RankWindow Profile::window() const {
   RankWindow w = mine_;
-  const HostUsage used = read_host_usage("/", &cpus_) - before_;
-  w.seconds = watch_.seconds();
+  const HostUsage used = used_ ? *used_ : read_host_usage("/", &cpus_) - before_;
   w.lacking = std::max(timer_->lacking(), off_core_);
   // A thread that waits for a page of memory is on no core, too. Only the kernel knows that it was ready to run.
   if (const double waited = used.longest_wait(); waited > 0)

@@ -51,7 +51,8 @@ class Profile {
   void begin_step(int64_t step);
   void end_step();
 
-  /// What a loop does between steps.
+  /// What a loop does between steps. It counts once the next step of the window begins: what follows the window's last
+  /// step, such as a run's last evaluation and save, is no part of it.
   enum class Between { evaluation, save };
   void between_steps(Between what, double seconds);
 
@@ -79,7 +80,11 @@ class Profile {
   bool told_ = false;
   base::Stopwatch watch_;
   HostUsage before_;
+  std::optional<HostUsage> used_;  ///< of a window that is complete
   RankWindow mine_;
+  struct {
+    double evaluation = 0, saves = 0;
+  } after_step_;  ///< seconds between the last step and the next one, if there is one
   std::optional<StepWatch> step_;
   std::optional<costs::OperationTimer> timer_;
   double cpu_before_ = 0, off_core_ = 0;  ///< seconds of this thread: on a core before the step; in steps, on none
