@@ -39,6 +39,21 @@ TEST(Report, HelpCanBeNarrowedToGroups) {
   EXPECT_THROW(help_text({"nothing"}), UsageError);
 }
 
+TEST(Report, HelpShowsTheCommandsOwnDefaults) {
+  const std::vector<std::string> words = {"out_dir", "data", "lora.r", "train.global_batch_size"};
+  const std::string help = help_text(words, {.values = {{"out_dir", "out/finetune/lora"},
+                                                        {"data", "JSON"},
+                                                        {"lora.r", "8"},
+                                                        {"train.global_batch_size", "16"}},
+                                             .shown_defaults = {{"data.tokenizer", "it must be given"}}});
+  EXPECT_THAT(help, HasSubstr("--out_dir  text  [out/finetune/lora]\n"));
+  EXPECT_THAT(help, testing::ContainsRegex("--data  .*  .JSON.\n"));
+  EXPECT_THAT(help, testing::ContainsRegex("--lora.r  .*  .8.\n"));
+  EXPECT_THAT(help, testing::ContainsRegex("--train.global_batch_size  .*  .16 sequences.\n"));
+  EXPECT_THAT(help, testing::ContainsRegex("--data.tokenizer  .*  .null: it must be given.\n"));
+  EXPECT_THAT(help_text(words), HasSubstr("--out_dir  text  [out/pretrain]\n"));
+}
+
 TEST(Report, TheReferencePageHasARowForEverySetting) {
   const std::string page = settings_reference_markdown();
   for (const std::string& key : all_keys()) EXPECT_THAT(page, HasSubstr("| `" + key + "` | "));

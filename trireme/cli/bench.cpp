@@ -103,8 +103,14 @@ int run_checkpoint(Arguments arguments) {
                arguments);
 }
 
+config::Overlay scaling_overlay() {
+  config::Overlay o = overlay("scaling", "");
+  o.values.insert(o.values.end(), {{"bench.warmup", "2"}, {"bench.steps", "5"}});
+  return o;
+}
+
 int run_scaling(Arguments arguments) {
-  ParsedSettings parsed = read_settings(arguments, overlay("scaling", ""));
+  ParsedSettings parsed = read_settings(arguments, scaling_overlay());
   refuse_unread(parsed);
   if (parsed.given("train.global_batch_size"))
     throw UsageError(
@@ -113,8 +119,8 @@ int run_scaling(Arguments arguments) {
   check_model(parsed.settings);
   validate_places(parsed.settings);
   bench::BenchSettings& b = parsed.settings.bench;
-  if (!parsed.given("bench.steps")) b.steps = b.quick ? 2 : 5;
-  if (!parsed.given("bench.warmup")) b.warmup = b.quick ? 1 : 2;
+  if (b.quick && !parsed.given("bench.steps")) b.steps = 2;
+  if (b.quick && !parsed.given("bench.warmup")) b.warmup = 1;
   return bench::bench_scaling(parsed.settings, arguments, command_line("scaling", arguments));
 }
 
@@ -245,7 +251,7 @@ std::string bench_overview() {
 
 int print_help(const Topic& t) {
   fmt::print("trireme bench {}: {}\n  {}\n\n{}\n{}", t.name, t.help, t.example, t.lesson,
-             settings_help({"bench"}, "bench"));
+             settings_help({"bench"}, std::string_view(t.name) == "scaling" ? scaling_overlay() : overlay(t.name, "")));
   fmt::print("\nAll other settings: trireme explain settings.\n");
   return 0;
 }

@@ -100,7 +100,7 @@ int run_convert(Arguments arguments) {
     words[1] = "--convert.out=" + words[1];
   const ParsedSettings parsed = read_conversion(std::move(words));
   if (parsed.help) {
-    fmt::print("{}{}", kConvertUsage, settings_help({"convert"}, "convert"));
+    fmt::print("{}{}", kConvertUsage, settings_help({"convert"}, {.section = "convert"}));
     return 0;
   }
   const checkpoint::ConvertSettings& settings = parsed.settings.convert;

@@ -21,7 +21,8 @@ const std::vector<DataCommand>& commands() {
        data_tokenize,
        {"data", "data.tokenizer", "data.text_field", "data.append_eos", "data.format", "data.chat_template",
         "data.learn", "data.long_conversations", "train.max_seq_length", "prepare.output", "prepare.overwrite",
-        "prepare.threads", "prepare.max_documents"}},
+        "prepare.threads", "prepare.max_documents"},
+       {"data.tokenizer", "prepare.output"}},
       {"stats",
        "trireme data stats PREFIX [PREFIX...]",
        "documents, tokens and lengths of tokenized sets, and the share of tokens that is trained on",
@@ -32,18 +33,21 @@ const std::vector<DataCommand>& commands() {
        "trains a byte-level BPE on the texts and writes tokenizer.json",
        data_train_tokenizer,
        {"data.text_field", "prepare.output", "prepare.overwrite", "prepare.threads", "prepare.vocab_size",
-        "prepare.min_frequency", "prepare.pre_tokenizer", "prepare.special_tokens"}},
+        "prepare.min_frequency", "prepare.pre_tokenizer", "prepare.special_tokens"},
+       {"prepare.output"}},
       {"show",
        "trireme data show FILES|PREFIX --data.tokenizer T [--count N] [--ids]",
        "documents token by token; marks the tokens that are trained on",
        data_show,
        {"data", "data.tokenizer", "data.text_field", "data.format", "data.chat_template", "data.learn",
-        "data.long_conversations", "train.max_seq_length", "prepare.count", "prepare.ids"}},
+        "data.long_conversations", "train.max_seq_length", "prepare.count", "prepare.ids"},
+       {"data.tokenizer"}},
       {"ledger",
        "trireme data ledger MODEL|--config FILE ... --step N",
        "the samples of a pretraining step: source, documents, tokens; computed from the settings alone",
        data_ledger,
        {"data", "train", "prepare.step", "prepare.json", "prepare.threads"},
+       {"prepare.step"},
        /*takes_a_run=*/true},
   };
   return kCommands;
@@ -77,6 +81,14 @@ std::vector<std::string> help_words(const DataCommand& command) {
   return words;
 }
 
+/// Without a model, nothing gives these settings a value.
+std::vector<std::pair<std::string, std::string>> shown_defaults(const DataCommand& command) {
+  std::vector<std::pair<std::string, std::string>> shown;
+  for (const std::string& key : command.needed) shown.emplace_back(key, "it must be given");
+  if (!command.takes_a_run) shown.emplace_back("train.max_seq_length", "conversations have any length");
+  return shown;
+}
+
 }  // namespace
 
 std::unique_ptr<text::Tokenizer> named_tokenizer(const Settings& settings, const std::string& command) {
@@ -96,11 +108,14 @@ int run_data(Arguments arguments) {
   for (const DataCommand& c : commands()) {
     names.emplace_back(c.name);
     if (arguments[0] != c.name) continue;
-    const ParsedSettings parsed = read_settings(
-        arguments.subspan(1),
-        {.command = fmt::format("data {}", c.name), .positional = "", .takes_list = true, .section = "prepare"});
+    const config::Overlay overlay{.command = fmt::format("data {}", c.name),
+                                  .positional = "",
+                                  .takes_list = true,
+                                  .shown_defaults = shown_defaults(c),
+                                  .section = "prepare"};
+    const ParsedSettings parsed = read_settings(arguments.subspan(1), overlay);
     if (parsed.help) {
-      fmt::print("{}\n{}\n\n{}", c.usage, c.help, settings_help(help_words(c), "prepare"));
+      fmt::print("{}\n{}\n\n{}", c.usage, c.help, settings_help(help_words(c), overlay));
       return 0;
     }
     refuse_unused(c, parsed);

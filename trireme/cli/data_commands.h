@@ -17,6 +17,7 @@ struct DataCommand {
   const char* help;   ///< what it does, in one line
   int (*run)(const ParsedSettings& parsed);
   std::vector<std::string> settings;  ///< that it reads; --help lists them
+  std::vector<std::string> needed = {};  ///< of these, the ones without which it does nothing
   bool takes_a_run = false;           ///< all settings of a run may be given, as they were given to the run
 };
 

@@ -81,8 +81,9 @@ void require_files_for_all(const config::Parsed& parsed) {
   }
 }
 
-std::string settings_help(const std::vector<std::string>& words, const std::string& section) {
-  return help_text(words, {.section = section, .others = &systems()});
+std::string settings_help(const std::vector<std::string>& words, config::Overlay overlay) {
+  overlay.others = &systems();
+  return help_text(words, overlay);
 }
 
 void say_what_was_read(const std::vector<config::Account>& accounts) {

@@ -20,7 +20,7 @@ void require_files_for_all(const config::Parsed& parsed);
 /// Tells once what became of the settings of another system's file.
 void say_what_was_read(const std::vector<config::Account>& accounts);
 
-/// The part of --help about settings. `words` is as in help_text; `section` is the command's Overlay::section.
-std::string settings_help(const std::vector<std::string>& words, const std::string& section = "");
+/// The part of --help about settings. `words` is as in help_text; `overlay` is the command's.
+std::string settings_help(const std::vector<std::string>& words, config::Overlay overlay = {});
 
 }  // namespace trireme::cli

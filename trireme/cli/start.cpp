@@ -44,7 +44,7 @@ void keep_records_apart(std::string subcommand, Settings& settings) {
 
 int print_help(const Job& job) {
   const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
-  fmt::print("{}{}", usage, settings_help(job.help_groups, job.overlay.section));
+  fmt::print("{}{}", usage, settings_help(job.help_groups, job.overlay));
   return 0;
 }
 

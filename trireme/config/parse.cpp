@@ -42,14 +42,9 @@ class Parser {
  public:
   Parser(const Overlay& overlay, const Table& table) : overlay_(overlay), table_(table) {
     for (const std::string& key : table.keys()) parsed_.provenance[key] = {Source::Kind::built_in, "default", ""};
-    for (const auto& [key, text] : overlay.values) {
-      const Setting* setting = table_.find(key);
-      check_invariant(setting != nullptr, "a command's default names a setting");
-      const Source source{Source::Kind::command, fmt::format("default of {}", overlay.command), ""};
-      check_invariant(!assign(*setting, {.key = key, .text = text, .source = source}),
-                      "a command's default is allowed");
-      parsed_.provenance[key] = source;
-    }
+    set_defaults(overlay, table_);
+    for (const auto& [key, text] : overlay.values)
+      parsed_.provenance[key] = {Source::Kind::command, fmt::format("default of {}", overlay.command), ""};
   }
 
   void read_environment() {
@@ -365,6 +360,14 @@ class Parser {
 };
 
 }  // namespace
+
+void set_defaults(const Overlay& overlay, const Table& table) {
+  for (const auto& [key, text] : overlay.values) {
+    const Setting* setting = table.find(key);
+    check_invariant(setting != nullptr, "a command's default names a setting");
+    check_invariant(!assign(*setting, {.key = key, .text = text}), "a command's default is allowed");
+  }
+}
 
 bool Parsed::given(const std::string& key) const {
   const auto found = provenance.find(key);

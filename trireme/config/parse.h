@@ -26,12 +26,17 @@ struct Overlay {
   bool reads_its_section_alone = false;  ///< other settings on the command line are refused
   bool takes_list = false;  ///< any number of arguments without a name go to Parsed::list
   bool takes_rest = false;  ///< all arguments from the first one without a name, or after --, go to Parsed::list
+  /// What help says in place of a default that only other commands have: {"data.tokenizer", "it must be given"}.
+  std::vector<std::pair<std::string, std::string>> shown_defaults;
   std::string section;  ///< keys may be given without this prefix: "generate" allows --prompt
   std::vector<Section> own;  ///< the command's own options: on the command line only, not in the environment
   const OtherSystems* others = nullptr;  ///< other systems' words and files that are understood; null: none
   std::function<const char*(const char*)> environment;  ///< looks up a variable; empty: the process's own
   std::vector<std::string> variables;  ///< names of all variables, if `environment` is given
 };
+
+/// Gives the settings of `table` the subcommand's own defaults.
+void set_defaults(const Overlay& overlay, const Table& table);
 
 /// Where a table's values came from.
 struct Parsed {

@@ -24,6 +24,13 @@ std::string default_text(const Setting& setting) {
   return fmt::format("{} {}", text, unit);
 }
 
+// What the command says of it, else default_text.
+std::string shown_default(const Setting& setting, const Overlay& overlay) {
+  for (const auto& [key, text] : overlay.shown_defaults)
+    if (key == setting.key) return is_absent(setting) ? fmt::format("{}: {}", value_text(setting), text) : text;
+  return default_text(setting);
+}
+
 // The words of a choice; the name, unit and bounds of other types.
 std::string type_text(const Setting& setting) {
   const std::string type = type_name(setting);
@@ -98,7 +105,7 @@ std::string markdown_cell(std::string_view text) {
 
 }  // namespace
 
-std::string help_text(const Table& table, const std::vector<std::string>& words, std::string_view section_alone) {
+std::string help_text(const Table& table, const std::vector<std::string>& words, const Overlay& overlay) {
   const std::vector<std::string> wanted = wanted_of(table, words);
   const auto asked_for = [&](std::string_view name) {
     return wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
@@ -110,8 +117,8 @@ std::string help_text(const Table& table, const std::vector<std::string>& words,
     if (section.name != open)
       text += fmt::format("{}{} ({})\n", text.empty() ? "" : "\n", public_name(section), section.title);
     open = section.name;
-    text += fmt::format("  --{}{}  {}  [{}]\n", setting.key, short_name(table, setting.key, section_alone),
-                        type_text(setting), default_text(setting));
+    text += fmt::format("  --{}{}  {}  [{}]\n", setting.key, short_name(table, setting.key, overlay.section),
+                        type_text(setting), shown_default(setting, overlay));
     text += wrap(with_aliases(setting), 6, 100);
   });
   return text;

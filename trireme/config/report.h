@@ -11,9 +11,10 @@ namespace trireme::config {
 
 /// What --help prints: for each setting its type, unit, default, allowed values and a line of explanation. `words`
 /// selects groups ("train", "model", ... and "run" for settings without a section) and keys of single settings; empty:
-/// all. `section` is the command's Overlay::section: its settings are shown with their short names too.
+/// all. The settings of the command's Overlay::section are shown with their short names too. Defaults are the values of
+/// `table` (set_defaults), and what Overlay::shown_defaults says.
 /// Errors    UsageError for a word that is neither
-std::string help_text(const Table& table, const std::vector<std::string>& words = {}, std::string_view section = {});
+std::string help_text(const Table& table, const std::vector<std::string>& words = {}, const Overlay& overlay = {});
 
 /// A heading and a table for each section, in Markdown.
 std::string reference_tables(const Table& table);

@@ -15,7 +15,8 @@ std::string help_text(const std::vector<std::string>& words, const config::Overl
   Settings settings;
   config::Table table = declare(settings);
   table.others = overlay.others;
-  return config::help_text(table, words, overlay.section);
+  config::set_defaults(overlay, table);
+  return config::help_text(table, words, overlay);
 }
 
 std::string settings_reference_markdown() {

@@ -18,8 +18,8 @@ struct ParsedSettings : config::Parsed {
 /// Errors    UsageError as config::parse
 ParsedSettings parse_settings(std::span<const std::string> arguments, const config::Overlay& overlay = {});
 
-/// What --help prints; `words` is as in config::help_text. The command's `overlay` has the section and the other
-/// systems.
+/// What --help prints; `words` is as in config::help_text. The command's `overlay` has its own
+/// defaults, its section and the other systems.
 std::string help_text(const std::vector<std::string>& words = {}, const config::Overlay& overlay = {});
 
 /// All of docs/settings.md.
