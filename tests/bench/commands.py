@@ -84,9 +84,26 @@ def teaches(r):
                "trireme bench alone lists what it measures, each with an example", listed.out)
     for name in names:
         result = bench(r, name, "--help")
-        ring.require(result.code == 0 and len(result.out.splitlines()) > 8 and f"trireme bench {name}" in result.out,
+        ring.require(result.code == 0 and len(result.out.splitlines()) > 5 and f"trireme bench {name}" in result.out,
                      f"bench {name} --help teaches", str(result))
     ring.check(True, "every subcommand's --help teaches")
+
+
+# What each subcommand reads of bench.*; --help lists it, and what it does not list is refused.
+READS = {"train": "warmup steps json operations", "ops": "threads json quick", "gemm": "threads json quick", "generate": "threads json quick",
+         "collectives": "json quick", "checkpoint": "json quick", "data": "threads json quick",
+         "scaling": "ranks warmup steps json quick picture", "calibrate": "hardware quick", "compare": ""}
+VALUES = {"warmup": 1, "steps": 1, "json": "x.json", "operations": "true", "threads": 1, "quick": "true", "ranks": "1,2", "picture": "x.svg", "hardware": "x.yaml"}
+
+
+def takes_what_help_lists(r):
+    for name, reads in READS.items():
+        listed = re.findall(r"^  --bench\.(\w+)", bench(r, name, "--help").out, re.M)
+        ring.require(sorted(listed) == sorted(reads.split()), f"bench {name} --help lists what it reads", str(listed))
+        for key in sorted(set(VALUES) - set(listed)) if reads else []:
+            way_out = "give launch.threads_per_rank" if key == "threads" else "leave it out"
+            refuses(r, [name, *([] if name in ("collectives", "calibrate") else ["llama-5m"]), f"--{key}", VALUES[key]],
+                    f"trireme bench {name} does not read bench.{key} (command line)", way_out, f"it reads bench.{reads.split()[0]}")
 
 
 def scaling(r):
@@ -182,6 +199,7 @@ def compares(r):
 
 with ring.Ring(sys.argv[1]) as r:
     teaches(r)
+    takes_what_help_lists(r)
     refuses(r, ["gem"], "gem", "did you mean gemm?")
     refuses(r, ["gemm", "lama-32m"], "lama-32m", "llama-32m")
     refuses(r, ["ops", "--threads", "0"], "bench.threads", "at least 1")

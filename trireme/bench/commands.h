@@ -4,7 +4,6 @@
 // is the command line, which is stored in the JSON. All return the process's exit code.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "trireme/bench/report.h"
@@ -41,8 +40,9 @@ int bench_checkpoint(const Settings& settings, const launch::RankEnvironment& en
 /// Times the batch loader alone, and compares its tokens per second with those that a training step consumes.
 int bench_data(const Settings& settings, const std::string& command);
 
-/// Runs `bench train` as a child process, once for each number of ranks. `arguments` are passed to each child.
-int bench_scaling(const Settings& settings, std::span<const std::string> arguments, const std::string& command);
+/// Runs `bench train` as a child process, once for each number of ranks. Each child reads `given`, the settings that
+/// were given, as YAML.
+int bench_scaling(const Settings& settings, const std::string& given, const std::string& command);
 
 /// Measures what operations and collectives take here, in training steps of small models of several shapes, and writes
 /// the hardware file that predictions read.

@@ -16,14 +16,13 @@ namespace trireme::bench {
 namespace {
 namespace fs = std::filesystem;
 
-ScalingRun run_train(const Settings& settings, std::span<const std::string> arguments, int64_t ranks) {
+ScalingRun run_train(const Settings& settings, const fs::path& given, int64_t ranks) {
   const fs::path folder = fs::path(settings.out_dir) / fmt::format("{}-ranks", ranks);
   fs::create_directories(folder);
   const fs::path json = folder / "train.json", log = folder / "train.log";
   fs::remove(json);
   const int64_t threads = settings.launch.threads_per_rank.value_or(1);
-  std::vector<std::string> words = {"bench", "train"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> words = {"bench", "train", "--config", given.string()};
   const std::pair<std::string, std::string> own[] = {{"devices", std::to_string(ranks)},
                                                      {"launch.threads_per_rank", std::to_string(threads)},
                                                      {"bench.warmup", std::to_string(settings.bench.warmup)},
@@ -42,7 +41,10 @@ ScalingRun run_train(const Settings& settings, std::span<const std::string> argu
 
 }  // namespace
 
-int bench_scaling(const Settings& settings, std::span<const std::string> arguments, const std::string& command) {
+int bench_scaling(const Settings& settings, const std::string& given, const std::string& command) {
+  const fs::path given_file = fs::path(settings.out_dir) / "given.yaml";
+  fs::create_directories(settings.out_dir);
+  base::write_file_atomic(given_file, given);
   const std::vector<int64_t> counts = settings.bench.ranks.value_or(std::vector<int64_t>{1, 2, 4});
   Report report = new_report("scaling", command);
   std::vector<ScalingRun> runs;
@@ -50,7 +52,7 @@ int bench_scaling(const Settings& settings, std::span<const std::string> argumen
     Progress progress("bench scaling");
     for (const int64_t ranks : counts) {
       progress.step(std::ssize(runs) + 1, std::ssize(counts), base::plural(ranks, "rank"));
-      runs.push_back(run_train(settings, arguments, ranks));
+      runs.push_back(run_train(settings, given_file, ranks));
     }
   }
   const std::vector<ScalingPoint> points = scaling_points(std::move(runs), usable_cores());

@@ -27,7 +27,7 @@ config::Section section(BenchSettings& s) {
             .writes_file = true}},
           {"bench.threads",
            &s.threads,
-           "threads that bench ops, gemm and data compute with",
+           "threads that bench ops, gemm, generate and data compute with",
            {.unit = "threads", .at_least = 1, .at_most = 1024, .absent = "auto", .when_absent = "1", .example = "2"}},
           {"bench.ranks",
            &s.ranks,

@@ -19,20 +19,53 @@
 namespace trireme::cli {
 namespace {
 
-config::Overlay overlay(const std::string& topic, const std::string& model) {
-  config::Overlay o{.values = {{"out_dir", "out/bench"}}, .command = "bench " + topic, .section = "bench"};
-  if (!model.empty()) o.values.insert(o.values.end(), {{"model", model}, {"train.micro_batch_size", "2"}});
+struct Topic {
+  const char* name;
+  const char* help;     ///< one line
+  const char* example;  ///< a command to try
+  const char* lesson;   ///< what is measured, against which limit, with which formulas; ends with a newline
+  int (*run)(const Topic& topic, Arguments arguments);  ///< everything after the topic's name
+  std::vector<std::string> settings;                    ///< of bench.*, that it reads; --help lists them
+  std::vector<std::pair<std::string, std::string>> defaults = {};
+  bool takes_model = true;
+};
+
+config::Overlay overlay(const Topic& topic) {
+  config::Overlay o{
+      .values = {{"out_dir", "out/bench"}}, .command = fmt::format("bench {}", topic.name), .section = "bench"};
+  o.values.insert(o.values.end(), topic.defaults.begin(), topic.defaults.end());
+  if (!topic.takes_model) o.positional = "";
   return o;
 }
 
-std::string command_line(const std::string& topic, Arguments arguments) {
-  return "trireme bench " + topic + (arguments.empty() ? "" : " ") +
+// Refuses what was typed and has no effect, and the settings of other tasks. Files and the environment may hold more
+// than the topic reads.
+void refuse_unread(const Topic& topic, const ParsedSettings& parsed) {
+  for (const auto& [key, source] : parsed.provenance) {
+    if (!parsed.typed(key) || !key.starts_with("bench.") ||
+        std::ranges::find(topic.settings, key) != topic.settings.end())
+      continue;
+    throw UsageError(fmt::format("error: trireme bench {} does not read {} ({})\n  {}; it reads {}", topic.name, key,
+                                 source.place, key == "bench.threads" ? "give launch.threads_per_rank" : "leave it out",
+                                 base::join(topic.settings, ", ")));
+  }
+  refuse_unread(parsed);
+}
+
+ParsedSettings read_topic(const Topic& topic, Arguments arguments) {
+  ParsedSettings parsed = read_settings(arguments, overlay(topic));
+  refuse_unread(topic, parsed);
+  return parsed;
+}
+
+std::string command_line(const Topic& topic, Arguments arguments) {
+  return fmt::format("trireme bench {}", topic.name) + (arguments.empty() ? "" : " ") +
          base::join(std::vector<std::string>(arguments.begin(), arguments.end()), " ");
 }
 
 // One micro-batch a rank, unless the settings say otherwise.
-void one_micro_batch(ParsedSettings& parsed) {
-  refuse_unread(parsed);
+void complete(const Topic& topic, ParsedSettings& parsed) {
+  refuse_unread(topic, parsed);
   if (!parsed.given("train.global_batch_size"))
     parsed.settings.train.global_batch_size = parsed.settings.train.micro_batch_size * world_size(parsed.settings);
 }
@@ -47,21 +80,19 @@ void check_model(const Settings& settings) {
 }
 
 // Runs in this process, without starting ranks.
-int run_here(const std::string& topic, const std::string& model, Arguments arguments,
-             int (*run)(const Settings&, const std::string&)) {
-  const ParsedSettings parsed = read_settings(arguments, overlay(topic, model));
-  refuse_unread(parsed);
-  refuse_gpus(parsed.settings, "bench " + topic);
+int run_here(const Topic& topic, Arguments arguments, int (*run)(const Settings&, const std::string&)) {
+  const ParsedSettings parsed = read_topic(topic, arguments);
+  refuse_gpus(parsed.settings, fmt::format("bench {}", topic.name));
   check_model(parsed.settings);
   bench::BenchSettings options = parsed.settings.bench;
   validate_places(std::vector<config::Section>{section(options)});
   return run(parsed.settings, command_line(topic, arguments));
 }
 
-int run_train(Arguments arguments) {
+int run_train(const Topic& topic, Arguments arguments) {
   return start({.subcommand = "bench train",
-                .overlay = overlay("train", ""),
-                .complete = one_micro_batch,
+                .overlay = overlay(topic),
+                .complete = [&](ParsedSettings& parsed) { complete(topic, parsed); },
                 .plan = train::plan_host,
                 .check = check_model,
                 .run = bench::bench_train,
@@ -69,49 +100,39 @@ int run_train(Arguments arguments) {
                arguments);
 }
 
-int run_ops(Arguments arguments) { return run_here("ops", "llama-32m", arguments, bench::bench_ops); }
-int run_gemm(Arguments arguments) { return run_here("gemm", "llama-32m", arguments, bench::bench_gemm); }
-int run_generate(Arguments arguments) { return run_here("generate", "llama-32m", arguments, bench::bench_generate); }
-int run_data(Arguments arguments) { return run_here("data", "llama-5m", arguments, bench::bench_data); }
+int run_ops(const Topic& topic, Arguments arguments) { return run_here(topic, arguments, bench::bench_ops); }
+int run_gemm(const Topic& topic, Arguments arguments) { return run_here(topic, arguments, bench::bench_gemm); }
+int run_generate(const Topic& topic, Arguments arguments) { return run_here(topic, arguments, bench::bench_generate); }
+int run_data(const Topic& topic, Arguments arguments) { return run_here(topic, arguments, bench::bench_data); }
 
-int run_collectives(Arguments arguments) {
-  config::Overlay o = overlay("collectives", "");
-  o.values.emplace_back("devices", "2");
-  o.positional = "";
+int run_collectives(const Topic& topic, Arguments arguments) {
   return start(
       {.subcommand = "bench collectives",
-       .overlay = o,
-       .complete = one_micro_batch,
+       .overlay = overlay(topic),
+       .complete = [&](ParsedSettings& parsed) { complete(topic, parsed); },
        .check = [](const Settings& settings) { bench::check_collectives(settings, launch::rank_environment()); },
        .run =
-           [=](const Settings& settings, const launch::RankEnvironment& environment) {
-             return bench::bench_collectives(settings, environment, command_line("collectives", arguments));
+           [&](const Settings& settings, const launch::RankEnvironment& environment) {
+             return bench::bench_collectives(settings, environment, command_line(topic, arguments));
            }},
       arguments);
 }
 
-int run_checkpoint(Arguments arguments) {
+int run_checkpoint(const Topic& topic, Arguments arguments) {
   return start({.subcommand = "bench checkpoint",
-                .overlay = overlay("checkpoint", "llama-32m"),
-                .complete = one_micro_batch,
+                .overlay = overlay(topic),
+                .complete = [&](ParsedSettings& parsed) { complete(topic, parsed); },
                 .plan = train::plan_host,
                 .check = check_model,
                 .run =
-                    [=](const Settings& settings, const launch::RankEnvironment& environment) {
-                      return bench::bench_checkpoint(settings, environment, command_line("checkpoint", arguments));
+                    [&](const Settings& settings, const launch::RankEnvironment& environment) {
+                      return bench::bench_checkpoint(settings, environment, command_line(topic, arguments));
                     }},
                arguments);
 }
 
-config::Overlay scaling_overlay() {
-  config::Overlay o = overlay("scaling", "");
-  o.values.insert(o.values.end(), {{"bench.warmup", "2"}, {"bench.steps", "5"}});
-  return o;
-}
-
-int run_scaling(Arguments arguments) {
-  ParsedSettings parsed = read_settings(arguments, scaling_overlay());
-  refuse_unread(parsed);
+int run_scaling(const Topic& topic, Arguments arguments) {
+  ParsedSettings parsed = read_topic(topic, arguments);
   if (parsed.given("train.global_batch_size"))
     throw UsageError(
         "error: bench scaling gives every rank one micro-batch, however many ranks there are: leave "
@@ -121,19 +142,17 @@ int run_scaling(Arguments arguments) {
   bench::BenchSettings& b = parsed.settings.bench;
   if (b.quick && !parsed.given("bench.steps")) b.steps = 2;
   if (b.quick && !parsed.given("bench.warmup")) b.warmup = 1;
-  return bench::bench_scaling(parsed.settings, arguments, command_line("scaling", arguments));
+  return bench::bench_scaling(parsed.settings, given_yaml(parsed), command_line(topic, arguments));
 }
 
-int run_calibrate(Arguments arguments) {
-  config::Overlay o = overlay("calibrate", "");
-  o.positional = "";
-  const ParsedSettings parsed = read_settings(arguments, o);
+int run_calibrate(const Topic& topic, Arguments arguments) {
+  const ParsedSettings parsed = read_topic(topic, arguments);
   validate_places(parsed.settings);
   if (parsed.settings.accelerator == engine::Accelerator::cuda) base::require_gpus(1);
   return bench::bench_calibrate(parsed.settings);
 }
 
-int run_compare(Arguments arguments) {
+int run_compare(const Topic&, Arguments arguments) {
   if (arguments.size() != 2)
     throw UsageError(
         "error: bench compare takes two results: trireme bench compare before.json after.json (bench ... --json FILE "
@@ -141,21 +160,20 @@ int run_compare(Arguments arguments) {
   return bench::compare_files(arguments[0], arguments[1]);
 }
 
-struct Topic {
-  const char* name;
-  const char* help;     ///< one line
-  const char* example;  ///< a command to try
-  const char* lesson;   ///< what is measured, against which limit, with which formulas; ends with a newline
-  int (*run)(Arguments arguments);  ///< everything after the topic's name
-};
+using Values = std::vector<std::pair<std::string, std::string>>;
+// Of topics that measure parts of a model.
+Values measured_model(const char* name) { return {{"model", name}, {"train.micro_batch_size", "2"}}; }
 
-constexpr Topic kTopics[] = {
-    {"train", "a whole training step: tokens/s, share of the peak, where the time goes",
+const Topic kTopics[] = {
+    {"train",
+     "a whole training step: tokens/s, share of the peak, where the time goes",
      "trireme bench train llama-32m --devices 2 --train.micro_batch_size 2",
      "Times --steps optimizer steps after --warmup, on fixed random tokens, with no files and no evaluation.\n"
      "Every setting of trireme pretrain that changes a step works here too: --devices, --strategy, --mesh.tp, ...\n",
-     run_train},
-    {"ops", "every fused operation beside copy bandwidth, products and attention beside the arithmetic peak",
+     run_train,
+     {"bench.warmup", "bench.steps", "bench.json", "bench.operations"}},
+    {"ops",
+     "every fused operation beside copy bandwidth, products and attention beside the arithmetic peak",
      "trireme bench ops llama-32m --threads 2",
      "Calls each function of trireme/ops/ops.h, AdamW and the squared norm with the widths of the model.\n"
      "Operations that move memory run at two sizes: larger than all caches, and within one core's cache.\n"
@@ -164,8 +182,11 @@ constexpr Topic kTopics[] = {
      "stores and non-temporal stores; for updates in place also a pass in place; for pure reads, a pass that reads.\n"
      "Products, attention and cross-entropy: rate counts operations (a multiply-add is 2; causal attention counts\n"
      "only the half that is not masked). Limit: multiply-adds on registers (AMX tiles).\n",
-     run_ops},
-    {"gemm", "the matrix products of a model beside the arithmetic peak",
+     run_ops,
+     {"bench.threads", "bench.json", "bench.quick"},
+     measured_model("llama-32m")},
+    {"gemm",
+     "the matrix products of a model beside the arithmetic peak",
      "trireme bench gemm llama-32m --precision bf16-mixed --train.micro_batch_size 2",
      "Times each product of a block and the head in three directions: forward (NT: the weight is transposed), input\n"
      "gradient (NN), weight gradient (TN). Rows: the tokens of one micro-batch. Operations: 2 x tokens x in x out.\n"
@@ -175,14 +196,20 @@ constexpr Topic kTopics[] = {
      "dtype and in nf4. Copies of the model take turns, eight times the last-level cache in all. Limit: the nearer "
      "one\n"
      "of reading the matrices and multiplying them.\n",
-     run_gemm},
-    {"generate", "texts being written and a prompt being read, beside the memory's read rate",
+     run_gemm,
+     {"bench.threads", "bench.json", "bench.quick"},
+     measured_model("llama-32m")},
+    {"generate",
+     "texts being written and a prompt being read, beside the memory's read rate",
      "trireme bench generate llama-3.2-1b --precision bf16-mixed --threads 2",
      "Runs the list of generation for 1, 8 and 32 texts of 256 tokens, and for a prompt of 512 tokens.\n"
      "Rate: the bytes of all weights and of the texts' keys and values, divided by the time of a run; or, where the\n"
      "arithmetic binds, the operations of the products. Limit: a pass that only reads; multiply-adds on registers.\n",
-     run_generate},
-    {"collectives", "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
+     run_generate,
+     {"bench.threads", "bench.json", "bench.quick"},
+     measured_model("llama-32m")},
+    {"collectives",
+     "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
      "trireme bench collectives --devices 2 --comm.backend shm",
      "Starts --devices ranks (default 2) and times each collective on shm and gloo (under mpirun on mpi too), or\n"
      "only on the --comm.backend given. Times are the slowest rank's. Size: the larger of input and output, as "
@@ -193,8 +220,12 @@ constexpr Topic kTopics[] = {
      "all_gather, broadcast, gather, all_to_all and send_receive, (1 + 1/N) for reduce_scatter and reduce, 2/N for\n"
      "scatter, and for all_gather into one buffer that all ranks share. Limit: the rate of a copy of that size while\n"
      "all ranks copy. Shared buffers are read in place by peers. Every result is checked before it is timed.\n",
-     run_collectives},
-    {"checkpoint", "save and load of a model's training state beside plain file access",
+     run_collectives,
+     {"bench.json", "bench.quick"},
+     {{"devices", "2"}},
+     /*takes_model=*/false},
+    {"checkpoint",
+     "save and load of a model's training state beside plain file access",
      "trireme bench checkpoint llama-32m --devices 2",
      "Saves and loads the real training state (weights, masters, moments) with the real code, in a temporary folder\n"
      "below out_dir that is removed again. Limit: write() with fsync, and read(), of as many bytes in plain files, "
@@ -204,13 +235,20 @@ constexpr Topic kTopics[] = {
      "Further columns: growth of a rank's private memory, bytes that ranks send each other, and how long training "
      "waits\n"
      "for a save in the background (save.mode async), as a share of the blocking save.\n",
-     run_checkpoint},
-    {"data", "the batch loader's tokens/s beside what a training step consumes", "trireme bench data llama-5m",
+     run_checkpoint,
+     {"bench.json", "bench.quick"},
+     measured_model("llama-32m")},
+    {"data",
+     "the batch loader's tokens/s beside what a training step consumes",
+     "trireme bench data llama-5m",
      "Takes micro-batches from the real batch loader as fast as it delivers them, then trains one rank with it.\n"
      "Column 'steps fed at once': how many such ranks one loader could feed. Limits: a copy of the bytes that a token\n"
      "must move, and the model's operations at the arithmetic peak.\n",
-     run_data},
-    {"scaling", "bench train with several numbers of ranks: efficiency, and losses by cause, as a table and a picture",
+     run_data,
+     {"bench.threads", "bench.json", "bench.quick"},
+     measured_model("llama-5m")},
+    {"scaling",
+     "bench train with several numbers of ranks: efficiency, and losses by cause, as a table and a picture",
      "trireme bench scaling llama-32m --ranks 1,2,4 --train.micro_batch_size 2",
      "Runs trireme bench train once for each number of ranks, with the settings given, one thread a rank unless\n"
      "launch.threads_per_rank says otherwise, and one micro-batch a rank. efficiency = tokens/s divided by (ranks x\n"
@@ -219,8 +257,11 @@ constexpr Topic kTopics[] = {
      "much longer X takes than in the first run, in per cent of the step (rank 0); negative: X takes less time.\n"
      "'cores lacking' = 1 - cores / threads, if there are more threads than cores; every cause takes longer then.\n"
      "With --predict, 'predicted ms' is the step that this machine's hardware file foretells (bench calibrate).\n",
-     run_scaling},
-    {"calibrate", "what operations take on this machine, for trireme plan --cluster Nxthis and --predict",
+     run_scaling,
+     {"bench.ranks", "bench.warmup", "bench.steps", "bench.json", "bench.quick", "bench.picture"},
+     {{"bench.warmup", "2"}, {"bench.steps", "5"}}},
+    {"calibrate",
+     "what operations take on this machine, for trireme plan --cluster Nxthis and --predict",
      "trireme bench calibrate",
      "Trains small models of several shapes for a few steps, on one rank with all cores and on a rank for each core, "
      "in\n"
@@ -229,13 +270,18 @@ constexpr Topic kTopics[] = {
      "cuda\n"
      "it measures one GPU, and writes gpu.yaml beside that file. A prediction for other\n"
      "shapes lies between the nearest ones. Figures are those of this moment, so end other work first.\n",
-     run_calibrate},
-    {"compare", "two results as JSON: what became faster or slower beyond its spread",
+     run_calibrate,
+     {"bench.hardware", "bench.quick"},
+     {},
+     /*takes_model=*/false},
+    {"compare",
+     "two results as JSON: what became faster or slower beyond its spread",
      "trireme bench compare before.json after.json",
      "Matches rows by what was measured and its size. ratio = time after / before; spread = the larger of the two\n"
      "runs' (third minus first quartile) / median; smaller differences are not marked. Takes the JSON of any bench\n"
      "subcommand; both files must come from the same one.\n",
-     run_compare},
+     run_compare,
+     {}},
 };
 
 std::string bench_overview() {
@@ -246,13 +292,13 @@ std::string bench_overview() {
   for (const Topic& t : kTopics) text += fmt::format("  {}\n", t.example);
   return text +
          "\n--json FILE writes the result; --quick only checks that it works. trireme bench SUBCOMMAND --help explains "
-         "more.\n";
+         "more, and lists which of them it takes.\n";
 }
 
 int print_help(const Topic& t) {
-  fmt::print("trireme bench {}: {}\n  {}\n\n{}\n{}", t.name, t.help, t.example, t.lesson,
-             settings_help({"bench"}, std::string_view(t.name) == "scaling" ? scaling_overlay() : overlay(t.name, "")));
-  fmt::print("\nAll other settings: trireme explain settings.\n");
+  fmt::print("trireme bench {}: {}\n  {}\n\n{}", t.name, t.help, t.example, t.lesson);
+  if (!t.settings.empty())
+    fmt::print("\n{}\nAll other settings: trireme explain settings.\n", settings_help(t.settings, overlay(t)));
   return 0;
 }
 
@@ -265,7 +311,7 @@ int run_bench(Arguments arguments) {
     names.emplace_back(t.name);
     if (arguments[0] != t.name) continue;
     const Arguments rest = arguments.subspan(1);
-    return std::ranges::any_of(rest, is_help) ? print_help(t) : t.run(rest);
+    return std::ranges::any_of(rest, is_help) ? print_help(t) : t.run(t, rest);
   }
   throw UsageError(fmt::format("error: there is no trireme bench {}{}; there is {}", arguments[0],
                                did_you_mean(arguments[0], names), base::join(names, ", ")));
