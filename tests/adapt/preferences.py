@@ -167,6 +167,21 @@ def refuses(r):
                    f"refused: {lines[0][:150] if lines else ''}", f"{settings} {sentence} {len(lines)} {(folder / 'refused').exists()}\n{result}")
 
 
+def a_reference_is_checked_in_a_dry_run(r):
+    """And a run's folder means its newest good checkpoint, as for a model."""
+    for reference, sentence in ((r.folder / "other", "dpo.reference: "), (r.folder / "nowhere", "dpo.reference: ")):
+        result = r.run([*command(r, "refused", dpo__reference=reference), "--dry_run"])
+        ring.check(result.code == 2 and sentence in result.err and "a reference has the shape of the model" in result.err, "a dry run refuses it, too", str(result))
+    result = r.run([*command(r, "refused", dpo__reference=r.folder / "all"), "--dry_run"])
+    ring.require(result.code == 0 and "planned peak" in result.out, "a dry run takes a run's folder as reference", str(result))
+    losses = {}
+    for name, reference in (("run", r.folder / "all"), ("checkpoint", r.folder / "all" / f"step-{STEPS:08}")):
+        result = r.run(command(r, f"from-{name}", dpo__reference=reference, train__max_steps=1))
+        ring.require(result.code == 0, f"a {name} as reference", str(result))
+        losses[name] = ring.metrics(r.folder / f"from-{name}")[1]["loss"]
+    ring.check(losses["run"] == losses["checkpoint"], "a run's folder as reference is its newest checkpoint", str(losses))
+
+
 def adapters_have_their_rate(r):
     """The default of new adapters is that of an adapter to start from, too."""
     words = [word for pair in zip(command(r, "rates")[3::2], command(r, "rates")[4::2]) if pair[0] != "--optimizer.lr" for word in pair]
@@ -226,6 +241,7 @@ def main():
             draw(curves, sys.argv[2])
         scores(r)
         refuses(r)
+        a_reference_is_checked_in_a_dry_run(r)
         adapters_have_their_rate(r)
         keeps_to_its_command(r)
         all_commands_refuse_alike(r)

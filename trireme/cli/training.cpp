@@ -24,6 +24,7 @@
 #include "trireme/train/out_dir.h"
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
+#include "trireme/train/references.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
 
@@ -201,6 +202,7 @@ void check_places(const Settings& settings) {
   validate_out_dir(settings.out_dir);
   train::refuse_another_runs_folder(settings);
   train::check_offload_disk(settings);
+  train::check_reference(settings);
 }
 
 // What a run would be, without its weights and data.

@@ -430,8 +430,7 @@ std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopChe
 }
 
 int64_t check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {
-  if (settings.grpo.reference)
-    check_reference("grpo.reference", *settings.grpo.reference, settings, model::config_of(settings.model));
+  check_reference(settings);
   rewards::make_rewards(settings.reward);
   if (settings.grpo.val_prompts) read_prompt_set(settings, *settings.grpo.val_prompts, tokenizer);
   return std::ssize(read_prompt_set(settings, file_of(settings.grpo.prompts), tokenizer).all);

@@ -212,7 +212,7 @@ std::unique_ptr<Task> make_preferences(Session& session, const fs::path&, const 
 
 data::TrainingData check_preferences(const Settings& settings, const model::ModelConfig& model,
                                      const text::Tokenizer& tokenizer) {
-  if (settings.dpo.reference) check_reference("dpo.reference", *settings.dpo.reference, settings, model);
+  check_reference(settings);
   return load_pairs(settings, model, tokenizer).data;
 }
 

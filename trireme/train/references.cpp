@@ -164,12 +164,16 @@ fs::path cache_of(const Settings& settings, const data::PreferenceData& data, co
 
 }  // namespace
 
-void check_reference(const char* setting, const std::string& folder, const Settings& settings,
-                     const model::ModelConfig& model) try {
-  describe_source(adapt::open_base(folder), model::build_model(model, resolve_precision(settings)));
-} catch (const Error& error) {
-  throw UsageError(
-      fmt::format("{}: {}; a reference has the shape of the model that is trained", setting, error.what()));
+void check_reference(const Settings& s) {
+  const bool compares = s.task == Learning::preferences, is_rewarded = s.task == Learning::rewards;
+  const std::optional<std::string> folder = compares ? s.dpo.reference : is_rewarded ? s.grpo.reference : std::nullopt;
+  if (folder) try {
+      const model::Model model = model::build_model(model::config_of(s.model), resolve_precision(s));
+      describe_source(adapt::open_base(*folder), model);
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("{}: {}; a reference has the shape of the model that is trained",
+                                   compares ? "dpo.reference" : "grpo.reference", error.what()));
+    }
 }
 
 void load_reference(Session& s, const fs::path& folder) {

@@ -25,10 +25,9 @@ struct References {
 /// The folder of the reference: dpo.reference, or the model before training.
 std::filesystem::path reference_folder(const Settings& settings);
 
-/// Checks the folder that `setting` names as a reference, before ranks start.
-/// Errors    UsageError: an adapter, another shape than `model`, no such folder
-void check_reference(const char* setting, const std::string& folder, const Settings& settings,
-                     const model::ModelConfig& model);
+/// Checks the folder that dpo.reference or grpo.reference names, before ranks start and in dry runs.
+/// Errors    UsageError: an adapter, another shape than the model's, no such folder
+void check_reference(const Settings& settings);
 
 /// Loads a reference; new adapters beside it add nothing. The engine then holds its weights until others are loaded.
 /// Every rank must call.

@@ -126,6 +126,8 @@ void place_run(ParsedSettings& parsed) {
 
 void take_over_run(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
+  for (auto* reference : {&s.dpo.reference, &s.grpo.reference})
+    if (*reference) use_newest_of_a_run(**reference);
   const fs::path folder = find_resume(s);
   if (folder.empty()) return use_newest_of_a_run(s.model.name);
   const RunState state = parse_run_state(checkpoint::open_checkpoint(folder).state_json, folder);
