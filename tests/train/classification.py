@@ -322,6 +322,18 @@ def check_refusals(r):
     good = write(r.folder / "good.jsonl", rows)
     program(r, "finetune_full", "bert-tiny", "--dry_run", "--train.max_steps", 1, "--data.json_path", "none.jsonl", "--task", "classify", "--model.num_labels", 3)
     program(r, "explain", "memory", "bert-tiny", "--task", "classify", "--model.num_labels", 3)
+    for words in (["explain", "memory"], ["plan", "--accelerator", "cpu"]):
+        named = [*words, "--model", "bert-tiny", "--task", "classify", "--data", "JSON", "--data.json_path", "none.jsonl"]
+        program(r, *named, "--model.num_labels", 3)
+        result = program(r, *named, code=2)
+        ring.require("none.jsonl" in result.err and "or say how many labels there are: --model.num_labels 2" in result.err, f"{words[0]} counts labels, or is told", result.err)
+    named = ["finetune_full", "bert-tiny", "--task", "classify", "--train.max_steps", 1, "--data", "JSON", "--data.json_path"]
+    result = program(r, *named, "none.jsonl", "--dry_run", code=2)
+    ring.require("none.jsonl" in result.err and "or say how many labels there are: --model.num_labels 2" in result.err, "and so does a dry run", result.err)
+    result = program(r, *named, "none.jsonl", code=2)
+    ring.require("none.jsonl" in result.err and "or say how many" not in result.err, "a run needs its data", result.err)
+    result = program(r, *named, good, "--dry_run")
+    ring.require("neither weights nor data were read, except for labels" in result.out, "a dry run says that it has counted labels", result.out)
     result = program(r, "explain", "memory", "bert-tiny", "--task", "classify", code=2)
     ring.require("the labels are in the data, and no data are named; give model.num_labels" in result.err, "explain says what is missing", result.err)
     result = program(r, "finetune_full", "bert-tiny", "--task", "classify", "--model.num_labels", 3, "--train.max_steps", 1, "--out_dir", r.folder / "none", code=2)

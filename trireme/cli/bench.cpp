@@ -40,7 +40,7 @@ config::Overlay overlay(const Topic& topic) {
 
 // Refuses what was typed and has no effect, and the settings of other tasks. Files and the environment may hold more
 // than the topic reads.
-void refuse_unread(const Topic& topic, const ParsedSettings& parsed) {
+void refuse_other_topics(const Topic& topic, const ParsedSettings& parsed) {
   for (const auto& [key, source] : parsed.provenance) {
     if (!parsed.typed(key) || !key.starts_with("bench.") ||
         std::ranges::find(topic.settings, key) != topic.settings.end())
@@ -54,7 +54,7 @@ void refuse_unread(const Topic& topic, const ParsedSettings& parsed) {
 
 ParsedSettings read_topic(const Topic& topic, Arguments arguments) {
   ParsedSettings parsed = read_settings(arguments, overlay(topic));
-  refuse_unread(topic, parsed);
+  refuse_other_topics(topic, parsed);
   return parsed;
 }
 
@@ -65,7 +65,7 @@ std::string command_line(const Topic& topic, Arguments arguments) {
 
 // One micro-batch a rank, unless the settings say otherwise.
 void complete(const Topic& topic, ParsedSettings& parsed) {
-  refuse_unread(topic, parsed);
+  refuse_other_topics(topic, parsed);
   if (!parsed.given("train.global_batch_size"))
     parsed.settings.train.global_batch_size = parsed.settings.train.micro_batch_size * world_size(parsed.settings);
 }

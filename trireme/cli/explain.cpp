@@ -208,7 +208,7 @@ int run_explain(Arguments arguments) {
   validate_places(own);
   train::place_run(parsed);
   train::take_over_run(parsed);
-  if (name == "memory" || name == "schedule") complete_task(parsed);
+  if (name == "memory" || name == "schedule") complete_plan(parsed);
   if (name == "config") return explain_config(parsed);
   if (name == "mesh") refuse_unread(parsed), fmt::print("{}", mesh_text(parsed.settings));
   if (name == "schedule") explain_schedule(parsed, view);

@@ -241,7 +241,7 @@ int run_plan(Arguments arguments) {
   train::take_over_run(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);
   const std::string remark = settle(parsed, cluster);
-  complete_task(parsed);  // by the number of ranks
+  complete_plan(parsed);  // by the number of ranks
   Settings& s = parsed.settings;
   if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
   costs::Machines machines{

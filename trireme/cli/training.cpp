@@ -231,10 +231,11 @@ void show_plan(const Settings& settings) {
     fmt::print("a step   {} of {}, {} at a time on each rank\n\n",
                base::plural(settings.train.global_batch_size, "sequence"),
                base::plural(train::sequence_length(settings, config), "token"), settings.train.micro_batch_size);
+  const bool reads_labels = settings.task == train::Learning::classify && !settings.model.num_labels;
   fmt::print(
-      "{}\n{}{}\nNothing was started or written, and neither weights nor data were read. Leave dry_run out to start "
+      "{}\n{}{}\nNothing was started or written, and neither weights nor data were read{}. Leave dry_run out to start "
       "this run.\n",
-      mesh_text(settings), memory_text(settings, /*rank=*/0), predicted);
+      mesh_text(settings), memory_text(settings, /*rank=*/0), predicted, reads_labels ? ", except for labels" : "");
 }
 
 // What settings alone can show.
@@ -283,6 +284,11 @@ void refuse_unread(const ParsedSettings& parsed) {
   refuse_two_adapters(parsed);
   refuse_rules_of_no_adapters(parsed);
   refuse_words_of_another_task(parsed);
+}
+
+void complete_plan(ParsedSettings& parsed) {
+  parsed.settings.dry_run = true;
+  complete_task(parsed);
 }
 
 void complete_task(ParsedSettings& parsed) {

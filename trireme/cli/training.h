@@ -20,6 +20,8 @@ void refuse_unread(const ParsedSettings& parsed);
 /// Sets what follows from the task of a run, and what its task says against other settings.
 /// Errors    UsageError
 void complete_task(ParsedSettings& parsed);
+/// The same for commands that only plan: as in a dry run, no data are read if settings say what is asked of them.
+void complete_plan(ParsedSettings& parsed);
 
 /// How the training command `subcommand` reads its settings.
 config::Overlay training_overlay(std::string_view subcommand);

@@ -53,6 +53,13 @@ void refuse_meaningless(const ParsedSettings& parsed) {
         "classify");
 }
 
+std::vector<std::string> labels_of_data(const Settings& s) try {
+  return data::labels_of(data::labeled_texts_of(s.data));
+} catch (const UsageError& error) {
+  if (!s.dry_run) throw;
+  throw UsageError(fmt::format("{}; or say how many labels there are: --model.num_labels 2", error.what()));
+}
+
 // The head's labels: those of the settings, of the model's folder, or of the data.
 void find_labels(Settings& s) {
   if (s.model.labels) return;
@@ -71,7 +78,7 @@ void find_labels(Settings& s) {
         "task classify: the labels are in the data, and no data are named; give model.num_labels for a plan, and "
         "--data JSON --data.json_path FILE for a run");
   }
-  std::vector<std::string> labels = data::labels_of(data::labeled_texts_of(s.data));
+  std::vector<std::string> labels = labels_of_data(s);
   if (s.model.num_labels && std::ssize(labels) != wanted) {
     const std::vector<std::string> numbers = model::config_of(s.model).classifier.labels;  // need not all occur
     if (std::ranges::any_of(labels,

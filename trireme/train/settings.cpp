@@ -56,7 +56,8 @@ config::Section section(RunSettings& s) {
                 "and logs of that run, and nothing else, are removed from out_dir"},
                {"dry_run", &s.dry_run,
                 "a command that trains shows what it would do and ends: mesh, batches and planned memory. Nothing is "
-                "started or written, and neither weights nor data are needed. What the start would refuse in the "
+                "started or written, and neither weights nor data are needed; with task classify, the data or "
+                "model.num_labels say how many labels there are. What the start would refuse in the "
                 "folders of this machine is refused"},
                {"predict", &s.predict,
                 "predict what a step takes from what trireme bench calibrate measured here, and compare at the end"},
