@@ -59,6 +59,13 @@ TEST(Text, QuantitiesAndPlurals) {
   EXPECT_EQ(plural(12430, "token"), "12,430 tokens");
 }
 
+TEST(Text, AFileInThePlaceOfAFolderIsToldTheWayToOne) {
+  EXPECT_EQ(make_a_folder_of("a/m.gguf"),
+            "a/m.gguf is a file; make a model's folder of it: trireme convert a/m.gguf OUT");
+  EXPECT_EQ(make_a_folder_of("model.safetensors"),
+            "model.safetensors is one safetensors file: name its folder, where config.json is");
+}
+
 TEST(Text, WhatStandsInXmlIsEscaped) {
   EXPECT_EQ(escape_xml("a < b & \"c\" > d"), "a &lt; b &amp; &quot;c&quot; &gt; d");
   EXPECT_EQ(escape_xml("tab\tbell\aline\nend"), "tab bell line\nend");

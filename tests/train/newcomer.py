@@ -56,6 +56,14 @@ ANSWERS = [
     ("{train} --dry_run true --out_dir run", 2, ["run holds checkpoints of another run"]),
     ("{train} --dry_run true --out_dir text.txt", 2, ["text.txt is a file"]),
     ("pretrain meta-llama/Llama-3.2-1B --train.max_steps 1", 2, ["meta-llama/Llama-3.2-1B", "nothing is downloaded", "llama-3.2-1b"]),
+    ("pretrain model.gguf --train.max_steps 1", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
+    ("explain memory model.gguf", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
+    ("plan model.safetensors", 2, ["model.safetensors is one safetensors file: name its folder, where config.json is"]),
+    ("generate model.gguf", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
+    ("evaluate model.gguf --text text.txt", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
+    ("checkpoint list model.gguf", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
+    ("merge_lora model.gguf", 2, ["model.gguf is a file, and an adapter is a folder", "trireme convert model.gguf OUT makes one"]),
+    ("{train} --resume model.gguf", 2, ["resume: model.gguf is a file; name a run's out_dir, or a checkpoint in it"]),
     ("pretrain LLAMA-5M --train.max_steps 1", 2, ["did you mean llama-5m?"]),
     ("pretrain run.yaml", 2, ["run.yaml is a file of settings", "--config run.yaml"]),
     ("convert_config ds_config.json --output made.yaml", 2, ["ds_config.json is a file of settings", "--config ds_config.json"]),
@@ -162,6 +170,8 @@ def split(line):
 def answers_hold(r):
     train = r.command("run", model=TINY, train__max_steps=1)[1:]
     (r.folder / "large.yaml").write_text("#" * (2 << 20))
+    for name in ("model.gguf", "model.safetensors"):
+        (r.folder / name).write_bytes(b"GGUF")
     (r.folder / "run.yaml").write_text("seed: 1\n")
     (r.folder / "whole.yaml").write_text("optimizer: {lr: 1e-3}\ndata: {mixture: [text.txt]}\ntrain: {max_steps: 3}\n")
     (r.folder / "other.yaml").write_text("prepare:\n  vocab_size: 300\n")

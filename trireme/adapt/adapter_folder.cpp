@@ -104,8 +104,16 @@ checkpoint::Checkpoint open_base(const fs::path& folder) {
   return base;
 }
 
+std::string no_adapters_file(const fs::path& file) {
+  return fmt::format(
+      "{0} is a file, and an adapter is a folder with {1}: name its folder; of a GGUF file, trireme convert {0} OUT "
+      "makes one",
+      file.string(), kAdapterConfigName);
+}
+
 AdapterFolder open_adapter_folder(const fs::path& given) {
   const fs::path path = is_adapter_folder(given) ? given : checkpoint::newest_or_itself(given);
+  if (fs::is_regular_file(given)) throw CheckpointError(no_adapters_file(given), given.string());
   if (!is_adapter_folder(path))
     throw CheckpointError(fmt::format("{} holds no adapter: there is no {} in it", given.string(), kAdapterConfigName),
                           given.string());

@@ -27,6 +27,9 @@ struct AdapterFolder {
 /// Whether `folder` holds an adapter_config.json.
 bool is_adapter_folder(const std::filesystem::path& folder);
 
+/// The message where an adapter's folder is wanted and a file is named.
+std::string no_adapters_file(const std::filesystem::path& file);
+
 /// Whether `folder` is one that has a copy of its base too.
 bool holds_base(const std::filesystem::path& folder);
 

@@ -120,6 +120,12 @@ std::string near_multiples(int64_t number, int64_t unit) {
   return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
 }
 
+std::string make_a_folder_of(const std::string& file) {
+  if (file.ends_with(".safetensors"))
+    return fmt::format("{} is one safetensors file: name its folder, where config.json is", file);
+  return fmt::format("{0} is a file; make a model's folder of it: trireme convert {0} OUT", file);
+}
+
 std::string escape_xml(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -56,4 +56,8 @@ std::string escape_xml(std::string_view text);
 /// Ends the message "there is no meta-llama/Llama-3.2-1B: ..." in places where other programs would download the model.
 inline constexpr std::string_view kFetchFirst = "nothing is downloaded, so fetch it first and name where it lies";
 
+/// The whole message where a model's folder is wanted and a file is named: "model.gguf is a file; make a model's folder
+/// of it: trireme convert model.gguf OUT".
+std::string make_a_folder_of(const std::string& file);
+
 }  // namespace trireme::base

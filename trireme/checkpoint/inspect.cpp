@@ -77,7 +77,9 @@ std::vector<TensorSpec> tensors_in_order(const Checkpoint& checkpoint, bool opti
 
 std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   if (!fs::is_directory(folder))
-    throw CheckpointError(fmt::format("there is no folder {}", folder.string()), folder.string());
+    throw CheckpointError(fs::is_regular_file(folder) ? base::make_a_folder_of(folder.string())
+                                                      : fmt::format("there is no folder {}", folder.string()),
+                          folder.string());
   if (is_ours(folder) || holds_weights(folder)) return {folder};
   std::vector<fs::path> found;
   for (const StepFolder& step : list_step_folders(folder)) found.push_back(step.path);

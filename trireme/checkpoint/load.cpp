@@ -314,10 +314,10 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
 }
 
 Checkpoint open_checkpoint(const fs::path& path, Advice advice) {
-  if (!fs::is_directory(path)) {
+  if (fs::is_regular_file(path)) fail_load(path, base::make_a_folder_of(path.string()));
+  if (!fs::is_directory(path))
     fail_load(path, fmt::format("there is no checkpoint {}: {}", path.string(),
-                                fs::exists(path) ? "it is a file, not a folder" : "no such folder"));
-  }
+                                fs::exists(path) ? "it is no folder" : "no such folder"));
   Checkpoint checkpoint{.path = path.has_filename() ? path : path.parent_path(), .state_json = "{}"};
   if (fs::exists(path / kManifestName)) {
     open_with_manifest(checkpoint, advice);

@@ -86,6 +86,7 @@ int run_merge_lora(Arguments arguments) {
         "error: no adapter is named\n  trireme merge_lora ADAPTER, for instance trireme merge_lora out/finetune/lora");
   const fs::path folder = checkpoint::newest_or_itself(adapter);
   if (!fs::exists(folder)) throw UsageError(fmt::format("error: there is no folder {}", adapter));
+  if (fs::is_regular_file(folder)) throw UsageError("error: " + adapt::no_adapters_file(folder));
   if (fs::exists(folder / formats::kLitAdapterName))
     throw UsageError(fmt::format(
         "error: {} is an adapter of LitGPT, which is merged in two steps\n  trireme convert {} ADAPTER makes "

@@ -25,7 +25,9 @@ ModelConfig named_model(const std::string& name) {
         fmt::format("{} is an adapter, and a model's folder is named here: name its base, and the adapter with "
                     "--lora.initial_adapter; or make a model of both first: trireme merge_lora {} --out FOLDER",
                     name, name));
-  if (fs::is_directory(name) && std::ranges::count(catalogue_names(), name) == 0)
+  const bool is_shape = std::ranges::count(catalogue_names(), name) > 0;
+  if (fs::is_regular_file(name) && !is_shape) throw UsageError(base::make_a_folder_of(name));
+  if (fs::is_directory(name) && !is_shape)
     throw UsageError(
         fmt::format("the folder {0} has no config.json, which describes a model; if it holds weights of another "
                     "program, trireme convert {0} OUT makes a model's folder of it",

@@ -63,6 +63,8 @@ std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoi
         settings.out_dir));
   if (from == From::newest_if_any) return {};
   if (!fs::exists(folder)) throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
+  if (!fs::is_directory(folder))
+    throw UsageError(fmt::format("resume: {} is a file; name a run's out_dir, or a checkpoint in it", folder.string()));
   return folder;
 }
 
