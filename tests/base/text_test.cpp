@@ -54,6 +54,7 @@ TEST(Text, QuantitiesAndPlurals) {
   EXPECT_EQ(human_quantity(4.95e6), "4.95 M");
   EXPECT_EQ(human_quantity(812), "812");
   EXPECT_EQ(human_quantity(999999), "1.00 M");
+  EXPECT_EQ(human_quantity(1e30), "1e+30");
   EXPECT_EQ(plural(1, "rank"), "1 rank");
   EXPECT_EQ(plural(0, "rank"), "0 ranks");
   EXPECT_EQ(plural(12430, "token"), "12,430 tokens");
@@ -78,6 +79,7 @@ TEST(Text, DurationsShowTwoUnits) {
   EXPECT_EQ(human_duration(161), "2m41s");
   EXPECT_EQ(human_duration(3 * 3600 + 7 * 60), "3h07m");
   EXPECT_EQ(human_duration(2 * 86400 + 4 * 3600), "2d04h");
+  EXPECT_EQ(human_duration(8.64e20), "1e+16d");
   EXPECT_EQ(human_duration(-3), "0.0s");
   EXPECT_EQ(human_duration(std::nan("")), "?");
 }

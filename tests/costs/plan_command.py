@@ -41,6 +41,37 @@ def money_and_time(r):
     ring.check(all(word in text for word in ("16 N =", "18 N =", "s b h (34 + 5 a s / h)", "6 N D", "Chinchilla", "ring of 8", "ZeRO")), "the arithmetic is printed", text)
 
 
+def adds_up(r):
+    """Rows of memory are the whole, and sums that no whole number holds are printed as powers of ten."""
+    for words in (["llama-3-8b", "--cluster", "8xH100"], ["llama-2-7b", "--cluster", "2xRTX-4090", "--lora.r", "8"]):
+        _, text = figures(r, *words)
+        whole = float(re.search(r"^memory +([\d.]+) GB", text, re.M).group(1))
+        rows = [float(row) for row in re.findall(r"^  .* ([\d.]+) GB$", text, re.M)]
+        ring.check(abs(sum(rows) - whole) <= 0.005 * (len(rows) + 1) + 0.005 and "\n  others " in text, f"{len(rows)} rows of memory add up to {whole} GB", text)
+    _, text = figures(r, *SMALL, "--cluster", "8xA100-40", "--tokens", "1e30", "--explain")
+    ring.check("tokens   1e+30 tokens take " in text and re.search(r"cost [\d.]+e\+\d+ USD", text), "a cost of 1e30 tokens is a number", text)
+    _, text = figures(r, "llama-3-8b", "--cluster", "8xH100", "--recompute", "full")
+    ring.check(re.search(r"^peak +[\d.]+ % of 989.4 TFLOP/s a rank by the model's own operations, [\d.]+ % with recomputation$", text, re.M), "the peak is named once", text)
+
+
+def says_what_to_try(r):
+    """Where it does not fit, the next steps; examples of help do fit."""
+    _, text = figures(r, "llama-3-8b", "--cluster", "8xH100")
+    tried = "try      --train.micro_batch_size 1, --recompute full, adapters (--lora.r 8), shorter sequences (--train.max_seq_length) or more devices (--cluster)\n"
+    ring.check("does NOT fit" in text and tried in text, "a plan that does not fit says what to try", text)
+    _, text = figures(r, "llama-3-70b", "--cluster", "8xA100-40", "--train.micro_batch_size", "1", "--recompute", "full", "--strategy", "no_shard", "--lora.r", "8")
+    ring.check("try      --strategy full_shard, --quantize bnb.nf4, shorter" in text, "what is done already is not named", text)
+    for what, least in (("micro_batch", "train.micro_batch_size fits, not even 1"), ("sequence", "train.max_seq_length fits, not even 256")):
+        _, text = figures(r, "llama-3-70b", "--cluster", "8xA100-40", "--fit", what)
+        ring.check(f"fit      no {least}; try " in text and "fits is" not in text and "\ntry " not in text, f"--fit {what} says that nothing fits, and what to try", text)
+    pages = r.run([r.program, "plan", "--help"]).out + r.run([r.program, "--help"]).out
+    examples = [line.split() for line in re.findall(r"trireme plan (\S+ --cluster .*)$", pages, re.M) if "this" not in line]
+    ring.require(len(examples) == 4, "help has examples", str(examples))
+    for words in examples:
+        result = plan(r, *words)
+        ring.check(result.code == 0 and "; fits: " in result.out, f"help's example fits: plan {' '.join(words)}", str(result))
+
+
 def explains_adapters_and_rings(r):
     """By hand: frozen weights need neither gradients nor states, and a ring has the link of its own ranks."""
     _, text = figures(r, *SMALL, "--cluster", "2x4xA100-80", "--lora.r", "8", "--tokens", "1e9", "--explain")
@@ -230,6 +261,8 @@ def commands_of(r, name):
 
 with ring.Ring(sys.argv[1]) as r:
     money_and_time(r)
+    adds_up(r)
+    says_what_to_try(r)
     explains_adapters_and_rings(r)
     fits(r)
     says_what_gpus_refuse(r)

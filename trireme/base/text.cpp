@@ -90,6 +90,7 @@ std::string human_bytes(int64_t bytes) {
 
 std::string human_quantity(double quantity) {
   static constexpr std::array kUnits = {"", " K", " M", " B", " T"};
+  if (std::abs(quantity) >= 1e18) return fmt::format("{:.3g}", quantity);
   return scaled(quantity, 1000.0, kUnits);
 }
 
@@ -104,7 +105,8 @@ std::string human_duration(double seconds) {
   if (!std::isfinite(seconds)) return "?";
   seconds = std::max(seconds, 0.0);
   if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
-  const auto whole = static_cast<int64_t>(std::llround(std::min(seconds, 1e15)));
+  if (seconds >= 1e15) return fmt::format("{:.3g}d", seconds / 86400);
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 60) return fmt::format("{}s", whole);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   if (whole < 86400) return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);

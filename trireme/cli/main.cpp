@@ -68,7 +68,8 @@ constexpr Subcommand kSubcommands[] = {
     {"explain", "show what a run would do, without running it: config, mesh, schedule, memory, generate, settings",
      trireme::cli::run_explain},
     {"plan",
-     "what a training would need and take, on hardware that need not be here: trireme plan llama-3-8b --cluster 8xH100",
+     "what a training would need and take, on hardware that need not be here: trireme plan llama-3-8b --cluster 8xH100 "
+     "--recompute full",
      trireme::cli::run_plan},
     {"data", "turn text into tokens: tokenize, stats, show, ledger, train_tokenizer", trireme::cli::run_data},
     {"checkpoint", "inspect and rewrite checkpoints: list, verify, diff, reshard, consolidate",

@@ -111,7 +111,22 @@ std::vector<int64_t> micro_batches_of(Settings s) {
   return sizes;
 }
 
-void fit_setting(Settings& s, const std::string& what, const costs::Machines& machines,
+// What takes less memory, and is not done yet.
+std::string next_steps(const Settings& s) {
+  const bool adapts = s.lora.r || s.lora.initial_adapter;
+  std::string text;
+  if (s.train.micro_batch_size > 1) text += "--train.micro_batch_size 1, ";
+  if (s.recompute.mode != schedule::Recompute::full) text += "--recompute full, ";
+  if (plan::on_one_copy(s.strategy) != plan::Strategy::full_shard && world_size(s) > 1)
+    text += "--strategy full_shard, ";
+  if (!adapts && s.task != train::Learning::classify && !model::config_of(s.model).is_free())
+    text += "adapters (--lora.r 8), ";
+  if (adapts && s.model.quantize == base::BlockFormat::none) text += "--quantize bnb.nf4, ";
+  return text + "shorter sequences (--train.max_seq_length) or more devices (--cluster)";
+}
+
+// Whether a value fits. It is set then; else the least is.
+bool fit_setting(Settings& s, const std::string& what, const costs::Machines& machines,
                  std::optional<int64_t> batch_to_round) {
   if (costs::room(machines.hardware) <= 0)
     throw UsageError(
@@ -144,8 +159,12 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
   });
   set(std::max<int64_t>(1, found));
   for (; staged && found > 1 && !fits(s, machines); --found) set(found - 1);
-  fmt::print("fit      the largest {} that fits is {}\n", batches ? "train.micro_batch_size" : "train.max_seq_length",
-             found > 0 ? base::human_count(value(found)) : std::string("none"));
+  const char* name = batches ? "train.micro_batch_size" : "train.max_seq_length";
+  if (found > 0)
+    fmt::print("fit      the largest {} that fits is {}\n", name, base::human_count(value(found)));
+  else
+    fmt::print("fit      no {} fits, not even {}; try {}\n", name, base::human_count(value(1)), next_steps(s));
+  return found > 0;
 }
 
 std::string known_hardware() {
@@ -172,9 +191,9 @@ bool is_settled(const ParsedSettings& parsed, const std::string& key) {
 
 constexpr const char* kPlanUsage =
     "trireme plan: what a training would need and take, on hardware that need not be here\n"
-    "  trireme plan llama-3-8b --cluster 8xH100 --tokens 15e12\n"
+    "  trireme plan llama-3-8b --cluster 8xH100 --recompute full --tokens 15e12\n"
     "  trireme plan llama-3-70b --cluster 8x8xH100 --mesh.tp 8 --fit micro_batch\n"
-    "  trireme plan llama-2-7b --cluster 2xRTX-4090 --lora.r 8 --explain\n"
+    "  trireme plan llama-2-7b --cluster 2xRTX-4090 --lora.r 8 --train.micro_batch_size 1 --explain\n"
     "  trireme plan --table                              which layout models need on several clusters\n"
     "  trireme plan llama-32m --cluster 2xthis           after trireme bench calibrate\n\n"
     "It takes every setting of trireme pretrain. Memory is exact; times are predicted (docs/planning.md).\n\n";
@@ -249,7 +268,7 @@ int run_plan(Arguments arguments) {
   std::optional<int64_t> batch_to_round;
   if (!is_settled(parsed, "train.global_batch_size")) batch_to_round = s.train.global_batch_size;
   if (batch_to_round) round_batch(s, *batch_to_round);
-  if (view.fit) fit_setting(s, *view.fit, machines, batch_to_round);
+  const bool fitted = !view.fit || fit_setting(s, *view.fit, machines, batch_to_round);
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const ExplainedStages explained = plans_of_stages(s, stages_that_count(machines));
   const costs::StagePlans stages = stages_of(explained.plans);
@@ -271,7 +290,7 @@ int run_plan(Arguments arguments) {
       mesh.shard, mesh.cp, mesh.tp, config::name_of(number_format(s)));
   fmt::print("a step   {} of {}, {} at a time on each rank\n", base::plural(s.train.global_batch_size, "sequence"),
              base::plural(first.request.shape.sequence, "token"), s.train.micro_batch_size);
-  fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens));
+  fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens, fitted ? next_steps(s) : ""));
   if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
   for (const std::string& warning : warnings(s, world_size(s))) fmt::print("warn     {}\n", warning);
   if (!remark.empty()) fmt::print("note     {}\n", remark);

@@ -21,8 +21,9 @@ constexpr double kGiga = 1e9;
 double of(const Prediction& p, Activity activity) { return p.causes[static_cast<size_t>(activity)]; }
 
 std::string money(double amount, const std::string& currency) {
-  return amount < 100 ? fmt::format("{:.3g} {}", amount, currency)
-                      : fmt::format("{} {}", base::human_count(static_cast<int64_t>(amount + 0.5)), currency);
+  if (amount < 100) return fmt::format("{:.3g} {}", amount, currency);
+  if (amount >= 1e15) return fmt::format("{:.4g} {}", amount, currency);
+  return fmt::format("{} {}", base::human_count(static_cast<int64_t>(amount + 0.5)), currency);
 }
 
 // Peak FLOP/s of all ranks in the dtype of products.
@@ -57,13 +58,27 @@ size_t fullest(const StagePlans& stages) {
   return static_cast<size_t>(std::ranges::max_element(stages, {}, total) - stages.begin());
 }
 
-std::string memory_text(const StagePlans& stages, const Machines& machines) {
+// The rows add up to the whole: those that are too small to be shown are one.
+std::string rows_text(const plan::MemoryReport& report) {
+  constexpr int64_t kShownBytes = 5'000'000;  // 0.01 GB
+  std::string out;
+  int64_t others = 0;
+  const auto row = [&](std::string_view cause, int64_t bytes) {
+    out += fmt::format("  {:<36}{:>8.2f} GB\n", cause, double(bytes) / kGiga);
+  };
+  for (const plan::MemoryRow& r : report.rows)
+    if (double(r.bytes) > 0.005 * double(report.total_bytes))
+      row(r.cause, r.bytes);
+    else
+      others += r.bytes;
+  if (others >= kShownBytes) row("others", others);
+  return out;
+}
+
+std::string memory_text(const StagePlans& stages, const Machines& machines, const std::string& next_steps) {
   const size_t stage = fullest(stages);
   const plan::MemoryReport report = plan::memory_report(*stages[stage]);
-  std::string out;
-  for (const plan::MemoryRow& row : report.rows)
-    if (double(row.bytes) > 0.005 * double(report.total_bytes))
-      out += fmt::format("  {:<36}{:>8.2f} GB\n", row.cause, double(row.bytes) / kGiga);
+  std::string out = rows_text(report);
   const double need = needed(stages, machines), has = room(machines.hardware);
   std::string whose = machines.hardware.shares_cores ? "a machine" : "a device", of_stage;
   if (stages.size() > 1) {
@@ -78,6 +93,7 @@ std::string memory_text(const StagePlans& stages, const Machines& machines) {
     verdict = need <= has
                   ? fmt::format("fits: {:.1f} GB of {:.1f} GB stay free", (has - need) / kGiga, has / kGiga)
                   : fmt::format("does NOT fit: {:.1f} GB too much for {:.1f} GB", (need - has) / kGiga, has / kGiga);
+  if (has > 0 && need > has && !next_steps.empty()) out += fmt::format("try      {}\n", next_steps);
   return fmt::format("memory   {:.2f} GB {}; {}\n{}", need / kGiga, whose, verdict, out);
 }
 
@@ -134,19 +150,20 @@ std::string binding(const Prediction& p, const plan::StepPlan& plan) {
 }
 
 std::string render_plan(const StagePlans& stages, const Prediction& p, const Machines& machines, const Budget& budget,
-                        int64_t tokens_per_step) {
+                        int64_t tokens_per_step, const std::string& next_steps) {
   const plan::StepPlan& plan = *stages.front();
   const double ranks = plan.request.mesh.world_size();
-  std::string out = memory_text(stages, machines) + time_text(plan, p);
+  std::string out = memory_text(stages, machines, next_steps) + time_text(plan, p);
   const double rate = double(tokens_per_step) / p.step, peak = peak_of(plan, machines);
   out += fmt::format("speed    {} tokens/s, {} a rank\n", base::human_count(static_cast<int64_t>(rate)),
                      base::human_count(static_cast<int64_t>(rate / ranks)));
   if (peak > 0) {
     const double percent = 100 * computed_part(plan, tokens_per_step) / p.step / peak;
-    out += fmt::format("peak     {:.1f} % by the model's own operations", percent * p.model_flops);
+    out += fmt::format("peak     {:.1f} % of {:.4g} TFLOP/s a rank by the model's own operations",
+                       percent * p.model_flops, peak / ranks / 1e12);
     if (p.executed_flops > 1.001 * p.model_flops)
-      out += fmt::format(", {:.1f} % with those of recomputation", percent * p.executed_flops);
-    out += fmt::format(" of {:.4g} TFLOP/s a rank\n", peak / ranks / 1e12);
+      out += fmt::format(", {:.1f} % with recomputation", percent * p.executed_flops);
+    out += "\n";
   }
   if (budget.tokens) {
     const double days = *budget.tokens / rate / 86400;

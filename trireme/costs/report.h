@@ -31,9 +31,9 @@ double needed(const StagePlans& stages, const Machines& machines);
 std::string binding(const Prediction& prediction, const plan::StepPlan& plan);
 
 /// Memory by cause of the stage that needs the most, whether it fits, the step's time by cause, tokens a second, share
-/// of the peak, days and money.
+/// of the peak, days and money. `next_steps`: what to try where it does not fit; empty: nothing is said.
 std::string render_plan(const StagePlans& stages, const Prediction& prediction, const Machines& machines,
-                        const Budget& budget, int64_t tokens_per_step);
+                        const Budget& budget, int64_t tokens_per_step, const std::string& next_steps);
 
 /// The same figures as JSON.
 std::string plan_json(const StagePlans& stages, const Prediction& prediction, const Machines& machines,
