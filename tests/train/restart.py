@@ -4,6 +4,7 @@ restart.py TRIREME
 """
 
 import os
+import re
 import signal
 import sys
 
@@ -115,6 +116,12 @@ def other_programs_are_launched(r):
     result = r.run([r.program, "launch", "--max_restarts", "2", "--nproc-per-node", "2", "--", "/bin/false"])
     ring.check(result.code == 1 and "restart 1 of 2" in result.err and "for the second time" in result.err,
                "a program that always fails is started twice", str(result))
+    page = " ".join(r.run([r.program, "launch", "--help"]).out.split())
+    foreign = [word for word in ("out_dir", "num_nodes", "launch.", "has devices") if word in page]
+    ring.check(not foreign, "launch --help names no setting that launch does not have", f"{foreign} {page}")
+    unread = ("no_python", "rdzv_backend", "rdzv_id", "rdzv_conf", "monitor_interval", "start_method", "role", "redirects", "tee", "local_ranks_filter", "local_addr", "m", "r", "t")
+    silent = [name for name in unread if not re.search(rf"--{name} [^-]*\] accepted, without effect: ", page)]
+    ring.check(not silent and "without it, all ranks are shown" in page, "and says which options have no effect", f"{silent} {page}")
     for words, sentence in [
             (["--nproc_per_node", "two", "--", "true"], "nproc_per_node wants a whole number or auto, not 'two'"),
             (["--nproc_per_nod", "2", "--", "true"], "the nearest is nproc_per_node"),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -41,22 +42,56 @@ struct OtherOptions {
   std::optional<std::string> unread;
   std::optional<std::string> config_file;
   std::optional<int64_t> num_processes;
+  std::deque<std::string> sentences;  ///< that rows of help point to
 };
 
-// Options of torchrun and `accelerate launch` that have nothing to decide here.
+// Options of torchrun and `accelerate launch` that have nothing to decide here, and why.
 constexpr std::pair<std::string_view, std::string_view> kUnread[] = {
-    {"rdzv_id", "launchers meet by launch.rdzv_endpoint alone"},
-    {"rdzv_conf", "launchers meet by launch.rdzv_endpoint alone"},
+    {"rdzv_id", "launchers meet by rdzv_endpoint alone"},
+    {"rdzv_conf", "launchers meet by rdzv_endpoint alone"},
     {"monitor_interval", "the end of a rank is seen at once"},
     {"start_method", "ranks are programs"},
     {"role", "all ranks have one role"},
-    {"redirects", "the output of all ranks is in log_dir"},
-    {"tee", "log_ranks says whose output is shown"},
-    {"local_ranks_filter", "log_ranks says whose output is shown"},
+    {"redirects", "log_dir keeps the output of all ranks"},
+    {"tee", "log_dir and log_ranks say whose output is shown"},
+    {"local_ranks_filter", "log_dir and log_ranks say whose output is shown"},
     {"local_addr", "the address by which other machines reach this one is found"},
-    {"m", "of -m litgpt: the subcommand is what runs"},
+    {"m", "of -m litgpt, the subcommand is what runs"},
     {"r", "as redirects"},
     {"t", "as tee"}};
+
+// Settings launch.* that are options here, and what help says of them where a setting's own words name settings that
+// trireme launch does not have.
+struct Taken {
+  std::string_view key, help = {}, when_absent = {};
+};
+constexpr Taken kTaken[] = {
+    {.key = "rdzv_endpoint", .when_absent = "node_rank says which machine this is"},
+    {.key = "node_rank",
+     .help = "number of this machine, 0 to nnodes - 1; every machine starts the same command with its own number"},
+    {.key = "master_addr",
+     .when_absent = "srun's tasks meet by a file in log_dir, or else in the current folder; it must be given for other "
+                    "machines"},
+    {.key = "master_port"},
+    {.key = "max_restarts"},
+    {.key = "log_ranks",
+     .help = "with log_dir, ranks besides 0 whose output is shown, each line with its rank before it; without it, all "
+             "ranks are shown",
+     .when_absent = "rank 0 alone, with log_dir"},
+    {.key = "token_file",
+     .when_absent = "a new secret for each job; other machines find it in log_dir, or else in the current folder"},
+    {.key = "hosts",
+     .help = "machines to start by ssh, each NAME or NAME:RANKS; without RANKS each has nproc_per_node",
+     .when_absent = "this machine, or those of hostfile"},
+    {.key = "hostfile"},
+    {.key = "include"},
+    {.key = "exclude", .help = "machines or slots of the list to leave out, written as in include"},
+    {.key = "oversubscribe"},
+    {.key = "print"},
+    {.key = "image", .help = "container image that holds trireme, for print k8s"},
+    {.key = "volume",
+     .help = "shared storage for print k8s: CLAIM:/PATH, a PersistentVolumeClaim and where pods see it; log_dir lies "
+             "in it"}};
 
 // Accelerate's names for options of torchrun.
 constexpr std::pair<std::string_view, std::string_view> kOfAccelerate[] = {{"machine_rank", "node_rank"},
@@ -111,22 +146,22 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
        {.absent = "null", .when_absent = "1", .example = "2"}},
       {"log_dir",
        &words.log_dir,
-       "write every rank's output to FOLDER/logs",
-       {.absent = "null", .when_absent = "the output is only shown", .example = "out/mine"}},
+       "write every rank's output to FOLDER/logs, and show that of rank 0 and of log_ranks",
+       {.absent = "null", .when_absent = "the output of all ranks is only shown", .example = "out/mine"}},
       {"standalone", &other.standalone, "run on this machine alone"},
-      {"no_python", &other.no_python, "accepted as in torchrun; here programs never are Python scripts"},
+      {"no_python", &other.no_python, "accepted, without effect: programs never are Python scripts here"},
       {"rdzv_backend",
        &other.rdzv_backend,
-       "accepted as in torchrun, without effect: launchers have a store of their own",
+       "accepted, without effect: launchers have a store of their own",
        {.classes = {"c10d", "static"}}}};
   for (config::Setting& row : section(words.settings.launch).rows) {
     constexpr std::string_view kPrefix = "launch.";
-    constexpr std::string_view kTaken[] = {"rdzv_endpoint", "node_rank", "master_addr", "master_port",
-                                           "max_restarts",  "log_ranks", "token_file",  "hosts",
-                                           "hostfile",      "include",   "exclude",     "oversubscribe",
-                                           "print",         "image",     "volume"};
     row.key.remove_prefix(kPrefix.size());
-    if (std::find(std::begin(kTaken), std::end(kTaken), row.key) != std::end(kTaken)) rows.push_back(std::move(row));
+    const Taken* taken = std::ranges::find(kTaken, row.key, &Taken::key);
+    if (taken == std::end(kTaken)) continue;
+    if (!taken->help.empty()) row.help = taken->help;
+    if (!taken->when_absent.empty()) row.rules.when_absent = taken->when_absent;
+    rows.push_back(std::move(row));
   }
   for (const auto& [theirs, ours] : kOfAccelerate) {
     const auto row = std::ranges::find_if(rows, [&](const config::Setting& one) { return one.key == ours; });
@@ -134,7 +169,11 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
     alias.key = theirs;
     rows.push_back(std::move(alias));
   }
-  for (const auto& [key, why] : kUnread) rows.push_back({key, &other.unread, why, {.absent = "null"}});
+  for (const auto& [key, why] : kUnread)
+    rows.push_back({key,
+                    &other.unread,
+                    other.sentences.emplace_back(fmt::format("accepted, without effect: {}", why)),
+                    {.absent = "null"}});
   return {.name = "", .title = "torchrun's words", .rows = std::move(rows)};
 }
 

@@ -102,12 +102,13 @@ int launch_ranks(const LaunchOptions& options) {
     std::error_code error;  // the ranks' logs lie there
     std::filesystem::create_directories(options.out_dir, error);
     if (error)
-      throw UsageError(fmt::format("cannot make the folder {}: {}; choose another --out_dir", options.out_dir.string(),
-                                   error.message()));
+      throw UsageError(
+          fmt::format("cannot make the folder {}: {}; choose another --out_dir (trireme launch: --log_dir)",
+                      options.out_dir.string(), error.message()));
     try {
       base::make_real_folder(options.out_dir / "logs");
     } catch (const base::FileError& refusal) {
-      throw UsageError(fmt::format("{}; choose another --out_dir", refusal.what()));
+      throw UsageError(fmt::format("{}; choose another --out_dir (trireme launch: --log_dir)", refusal.what()));
     }
   }
   return options.rendezvous ? launch_together(options) : launch_alone(options);
