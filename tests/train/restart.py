@@ -125,6 +125,7 @@ def other_programs_are_launched(r):
     for words, sentence in [
             (["--nproc_per_node", "two", "--", "true"], "nproc_per_node wants a whole number or auto, not 'two'"),
             (["--nproc_per_nod", "2", "--", "true"], "the nearest is nproc_per_node"),
+            (["--zzzzzzzzzz", "2", "--", "true"], "trireme launch --help lists its settings"),
             (["--nproc_per_node", "2"], "trireme launch needs a program"),
             (["--nproc_per_node", "2", "no-such-program"], "no-such-program"),
             (["--nnodes", "1:4", "--", "true"], "launch.nnodes 1:4 needs launch.rdzv_endpoint HOST:PORT"),

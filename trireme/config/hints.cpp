@@ -116,7 +116,7 @@ std::optional<std::string> refusal_of(const Table& table, std::string_view key) 
   return row == nullptr ? std::nullopt : std::optional<std::string>(row->sentence);
 }
 
-std::string hint_for(const Table& table, std::string_view unknown_key) {
+std::string hint_for(const Table& table, std::string_view unknown_key, std::string_view command) {
   const std::string_view leaf = leaf_of(unknown_key);
   if (const Section* group =
           unknown_key.ends_with('.') ? table.section_named(unknown_key.substr(0, unknown_key.size() - 1)) : nullptr)
@@ -154,7 +154,7 @@ std::string hint_for(const Table& table, std::string_view unknown_key) {
   for (const std::string& key : table.keys())
     if (key.starts_with(head)) siblings.push_back(key);
   if (!siblings.empty()) return fmt::format("there are {}", base::join(siblings, ", "));
-  return fmt::format("--help lists all settings, docs/settings.md explains them; the first is {}", table.keys().at(0));
+  return fmt::format("trireme {} --help lists its settings", command);
 }
 
 std::vector<StrayVariable> stray_variables(const Table& table, std::span<const std::string> names) {
