@@ -3,7 +3,7 @@
 than unicode_classes.inc's.
 
     .venv/bin/python -m pip install unicodedata2==17.0.0
-    .venv/bin/python scripts/unicode_history.py /usr/share/unicode/DerivedAge.txt trireme/data
+    .venv/bin/python scripts/unicode_history.py /usr/share/unicode/DerivedAge.txt trireme/text
 
 The ages are Debian's (unicode-data, 15.0; what is not in it is newer), the cases and properties unicodedata2's (17.0).
 """

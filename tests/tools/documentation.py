@@ -82,6 +82,16 @@ def named_files(root):
     return wrong
 
 
+def endless(root):
+    """Commands that train and that a reader would see refused, because nothing says when to stop."""
+    wrong = []
+    for page in pages(root):
+        for line in re.findall(r"^ {4}(trireme pretrain .*)$", read(root, page), re.M):
+            if not re.search(r"\.\.\.|--(?:train\.(?:max_steps|max_tokens|max_time|epochs)|resume|config)\b", line):
+                wrong.append(f"{page} has a run without an end: {line}")
+    return wrong
+
+
 def sentences(text):
     """(line, sentence) of everything that is read as prose: no code, no tables."""
     paragraph, first = [], 0

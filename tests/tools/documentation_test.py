@@ -26,6 +26,11 @@ class Documentation(Rules):
         self.keeps(documentation.named_files)
         self.notices(documentation.named_files, {"docs/a.md": "See `tests/b.py`.\n"}, fault="names tests/b.py")
 
+    def test_runs_on_pages_have_an_end(self):
+        self.keeps(documentation.endless)
+        self.notices(documentation.endless, {"docs/a.md": "So:\n\n    trireme pretrain llama-5m --devices 2\n"}, fault="docs/a.md has a run without an end")
+        self.passes(documentation.endless, {"docs/a.md": "    trireme pretrain m --train.epochs 2\n    trireme pretrain ... --predict\n    trireme pretrain --resume out\n"})
+
     def test_sentences_of_teaching_pages_are_short(self):
         self.keeps(documentation.long_sentences)
         long = "It is " + "long " * 29 + "now.\n"
