@@ -197,6 +197,13 @@ def calibrates_and_predicts(r):
     result = r.run([r.program, "bench", "calibrate", "--quick", "--out_dir", str(r.folder / "calibrate")], env=env, timeout=400)
     file = home / "trireme/hardware.yaml"
     ring.require(result.code == 0 and str(file) in result.out and file.exists(), "bench calibrate writes this machine's file", str(result))
+    ring.check(re.search(r"plan MODEL --cluster \d+xthis; trireme pretrain ... --predict$", result.out, re.M), "and says who reads it", result.out)
+    other = r.folder / "mine.yaml"
+    named = r.run([r.program, "bench", "calibrate", "--quick", "--hardware", str(other), "--out_dir", str(r.folder / "calibrate")], env=env, timeout=400)
+    cluster = re.search(r"trireme plan MODEL --cluster (\S+)$", named.out, re.M)
+    ring.require(named.code == 0 and cluster and cluster.group(1).endswith(f"x{other}"), "a file that is named is the hardware of plans", str(named))
+    found = plan(r, *SMALL, "--cluster", cluster.group(1))
+    ring.check(found.code == 0, "which read it so", str(found))
     rows = [line.split()[1:] for line in file.read_text().splitlines() if line.startswith("    - ")]
     names = {row[0] for row in rows}
     ring.check({"product_nt", "product_nn", "product_tn", "attention_forward", "attention_backward", "optimizer_step", "rms_norm_backward",

@@ -301,15 +301,20 @@ int bench_calibrate(const Settings& settings) {
   base::write_named_file(file, costs::hardware_yaml(hardware));
   fmt::print(
       "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16{}; memory {:.1f} GB/s{}{}\n"
-      "rows     {} of operations, {} of collectives\nwrote    {}\n"
-      "Predictions for this machine read it: trireme plan MODEL --cluster {}x{}; trireme pretrain ... --predict\n",
+      "rows     {} of operations, {} of collectives\nwrote    {}\n{}\n",
       hardware.about, 1e3 * hardware.peak.fp32, 1e3 * hardware.peak.bf16, on_gpu ? "" : " a core", hardware.memory_rate,
       on_gpu ? "" : " a core",
       hardware.disk_rate > 0 ? fmt::format("; disk {:.2f} GB/s both ways, {:.2f} read, {:.2f} written",
                                            hardware.disk_rate, hardware.disk_read_rate, hardware.disk_write_rate)
                              : "",
-      hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(), hardware.devices,
-      hardware.name);
+      hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(),
+      settings.bench.hardware
+          ? fmt::format("Plans read it where it is named: trireme plan MODEL --cluster {}x{}", hardware.devices,
+                        file.string())
+          : fmt::format(
+                "Predictions for this machine read it: trireme plan MODEL --cluster {}x{}; trireme pretrain ... "
+                "--predict",
+                hardware.devices, hardware.name));
   return 0;
 }
 
