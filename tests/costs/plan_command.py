@@ -134,6 +134,11 @@ def takes_what_hardware_says(r):
     ring.check(abs(step / (1e3 * found["step_seconds"]) - 1) < 1e-3, "explain schedule predicts the step that plan does", f"{found} {result}")
 
 
+def long_times_are_read(r):
+    result = r.run([r.program, "explain", "schedule", "llama-3-8b", "--devices", "2"], env=ring.environment(), timeout=120)
+    ring.check(re.search(r"^step +\d+d\d\dh, predicted for", result.out, re.M) and "e+0" not in result.out, "a step of days has days, not 1e8 ms", str(result))
+
+
 def every_stage(r):
     """The memory is that of the stage which needs the most, to the byte."""
     words = ["llama-32m", "--mesh.pp", "4", "--pipeline.schedule", "zb_h1", "--train.global_batch_size", "16", "--train.micro_batch_size", "1",
@@ -275,6 +280,7 @@ with ring.Ring(sys.argv[1]) as r:
     says_what_gpus_refuse(r)
     counts_what_is_computed(r)
     takes_what_hardware_says(r)
+    long_times_are_read(r)
     every_stage(r)
     refuses(r)
     judges_published_memory(r)

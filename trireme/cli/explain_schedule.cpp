@@ -51,15 +51,17 @@ std::string title_of(const Settings& settings, const plan::StepPlan& plan) {
 std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeline, const ScheduleView& view,
                     const std::string& remark) {
   const schedule::IdleReport idle = schedule::idle_report(timeline);
-  const auto ms = [](double seconds) { return fmt::format("{:.4g} ms", 1e3 * seconds); };
+  const auto shown = [](double seconds) {
+    return seconds < 10 ? fmt::format("{:.4g} ms", 1e3 * seconds) : base::human_duration(seconds);
+  };
   const std::string basis = view.hardware ? *view.hardware
                                           : fmt::format("{:g} GFLOP/s a rank and {:g} GB/s a message",
                                                         view.gflops_per_second, view.gigabytes_per_second);
-  std::string out = fmt::format("step       {}, predicted for {}\n", ms(idle.length), basis);
+  std::string out = fmt::format("step       {}, predicted for {}\n", shown(idle.length), basis);
   const auto least = [](const auto& a, const auto& b) { return a.fraction_of_step < b.fraction_of_step; };
   const auto [low, high] = std::minmax_element(idle.ranks.begin(), idle.ranks.end(), least);
   out += fmt::format("idle       {:.1f} % of {} x {}", 100 * idle.fraction,
-                     base::plural(int64_t(idle.ranks.size()), "rank"), ms(idle.length));
+                     base::plural(int64_t(idle.ranks.size()), "rank"), shown(idle.length));
   if (idle.ranks.size() > 1)
     out += fmt::format(": rank {} {:.1f} %, rank {} {:.1f} %", low->rank, 100 * low->fraction_of_step, high->rank,
                        100 * high->fraction_of_step);
@@ -67,8 +69,8 @@ std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeli
   for (const auto& r : idle.ranks) inside = std::max(inside, r.fraction);
   out += fmt::format("; inside a rank's own span at most {:.1f} %\n", 100 * inside);
   if (const auto b = schedule::norm_barrier(timeline))
-    out += fmt::format("norm       {}: rank {} waits from {} until rank {} is there at {}\n", ms(b->end - b->first),
-                       b->first_rank, ms(b->first), b->last_rank, ms(b->last));
+    out += fmt::format("norm       {}: rank {} waits from {} until rank {} is there at {}\n", shown(b->end - b->first),
+                       b->first_rank, shown(b->first), b->last_rank, shown(b->last));
   const plan::StepRequest& r = plan.request;
   if (plan.stages.ranks > 1)
     if (const auto f =
