@@ -51,10 +51,12 @@ int run_convert_config(Arguments arguments) {
     if (account.is_ignored)
       text += fmt::format("# {}: {} is ignored: {}\n", account.source.place, account.key, account.text);
   text += given_yaml(parsed);
-  if (!output)
+  if (!output) {
     fmt::print("{}", text);
-  else
-    base::write_named_file(*output, text);
+    return 0;
+  }
+  base::write_named_file(*output, text);
+  fmt::print("wrote {}\n", *output);
   return 0;
 }
 
