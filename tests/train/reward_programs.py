@@ -28,7 +28,9 @@ for line in sys.stdin:
     asked = json.loads(line)
     if mode == "sleeps":
         time.sleep(1000)
-    if mode == "dies" or mode == "dies at times" and asked["prompt_number"] % 3 == 0:
+    is_third = asked["prompt_number"] % 3 == 0
+    held_out = asked["step"] == 0 and (mode == "dies held out" or mode == "dies held out at times" and is_third)
+    if mode == "dies" or mode == "dies at times" and is_third or held_out:
         print("the judge is tired", file=sys.stderr)
         sys.exit(3)
     if mode == "thinks" and os.environ["RANK"] == "0":
@@ -36,7 +38,8 @@ for line in sys.stdin:
         mode = "counts"
     if mode == "babbles":
         print("let me think about that")
-    print("null" if mode == "leaves out" and asked["sample"] == 0 else sum(map(ord, asked["completion"])) % 97 / 97, flush=True)
+    left_out = mode == "leaves all out" or mode == "leaves out" and asked["sample"] == 0
+    print("null" if left_out else sum(map(ord, asked["completion"])) % 97 / 97, flush=True)
 """
 
 
@@ -99,6 +102,12 @@ def programs_judge(j):
                f"a program that dies at times costs its groups, which are counted and told: {failed}", str(result))
     result = r.run(j.command("leaves-out", mode="leaves out", train__max_steps=2))
     ring.check(result.code == 0, "an answer may be left out of its group", str(result))
+    result = r.run(j.command("leaves-all-out", mode="leaves all out", train__max_steps=1))
+    ring.check(result.code == 1 and "no answer of step 1 could be rewarded: a reward left every answer out" in result.err,
+               "a reward that leaves every answer out stops the run", str(result))
+    result = r.run(j.command("held-out", mode="dies held out at times", train__max_steps=1, grpo__val_prompts=j.prompts))
+    ring.require(result.code == 0, "held-out groups may fail", str(result))
+    ring.check(ring.metrics(r.folder / "held-out")[1]["measures"].get("val_failed_groups") == 4, "their number is told", str(result))
 
     result = r.run(j.command("thinks", mode="thinks", train__max_steps=2, comm__timeout="3s"))
     ring.check(result.code == 0, "a rank whose program takes longer than comm.timeout is waited for", str(result))

@@ -8,9 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/data/temporary_folder.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/model/from_settings.h"
+#include "trireme/observe/metrics.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/settings/parse.h"
+#include "trireme/train/best_checkpoint.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/grpo.h"
 
@@ -91,6 +95,23 @@ TEST(Setup, TheBestCheckpointIsOfAStepThatIsSavedAndEvaluated) {
   EXPECT_TRUE(unkept_best(settings, 6, 10).ends_with("take eval.interval 2"));
   settings.save.keep_best = false;
   EXPECT_EQ(unkept_best(settings, 6, 10), "");
+}
+
+TEST(Setup, AnEvaluationWithFailedGroupsIsNotTheBest) {
+  const data::TemporaryFolder folder;
+  const auto write = [&](const std::string& name, double value, const std::string& failures) {
+    std::string rows;
+    for (const int step : {1, 2}) {
+      observe::MetricsRow row{.step = step, .measures = {{name, step == 2 ? 9 * value : value}}};
+      if (step == 2 && !failures.empty()) row.measures.push_back({failures, 3});
+      rows += observe::to_json(row) + "\n";
+      std::filesystem::create_directories(folder / checkpoint::step_folder_name(step));
+    }
+    folder.write("metrics.jsonl", rows);
+    return checkpoint::step_of(best_checkpoint(folder.path()).value()).value();
+  };
+  EXPECT_EQ(write("val_reward", 0.1, ""), 2);
+  EXPECT_EQ(write("val_reward", 0.1, kHeldOutFailures), 1);
 }
 
 TEST(Setup, RanksThatClassifyHaveEquallyManyTexts) {

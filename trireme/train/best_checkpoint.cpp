@@ -9,8 +9,10 @@
 namespace trireme::train {
 namespace {
 
-/// The higher, the better.
+/// The higher, the better. Nothing where held-out groups failed: a mean over fewer prompts is not to be compared.
 std::optional<double> merit_of(const observe::MetricsRow& row) {
+  for (const base::Measured& measured : row.measures)
+    if (measured.name == kHeldOutFailures && measured.value > 0) return std::nullopt;
   for (const base::Measured& measured : row.measures)
     if (measured.name == "val_reward") return measured.value;
   return row.val_loss ? std::optional(-*row.val_loss) : std::nullopt;

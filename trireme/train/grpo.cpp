@@ -24,6 +24,7 @@
 #include "trireme/observe/work_bar.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/answers.h"
+#include "trireme/train/best_checkpoint.h"
 #include "trireme/train/frozen_reference.h"
 #include "trireme/train/measures.h"
 #include "trireme/train/references.h"
@@ -292,7 +293,7 @@ class Grpo : public Task {
         if ((!refills || group.has_spread) && std::ssize(rollout.groups) < g_.batch_size)
           rollout.groups.push_back(std::move(group));
       }
-      if (tally.failed == tally.groups)
+      if (tally.judged == 0)
         throw Error(
             fmt::format("no answer of step {} could be rewarded: {}", step, failure_of(rollout.groups, groups)));
       if (tally.failed > 0 && failure.empty()) failure = failure_of(rollout.groups, groups);
@@ -336,6 +337,7 @@ class Grpo : public Task {
     held_out_measures_.push_back({name, tally.mean_reward()});
     for (size_t i = 0; by_part && i < rewards_.size(); ++i)
       held_out_measures_.push_back({"val_rewards/" + rewards_[i].reward->name(), tally.part(i)});
+    if (by_part && tally.failed > 0) held_out_measures_.push_back({kHeldOutFailures, tally.failed});
   }
 
   Session& s_;
