@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/base/not_text.h"
+
 namespace trireme::base {
 namespace {
 
@@ -188,6 +190,35 @@ TEST_F(Files, TheParentOfABareNameIsThisFolder) {
   EXPECT_EQ(parent_of("out/"), ".");
   EXPECT_EQ(parent_of("a/out/"), "a");
   EXPECT_EQ(parent_of("/out"), "/");
+}
+
+TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {
+  using namespace std::string_literals;
+  const auto said = [](std::string_view begin) {
+    try {
+      require_text(begin, "d/a.gz");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(said("\x1F\x8B\x08"),
+            "d/a.gz is compressed (gzip) and is not read as text: unpack it first (gunzip -k d/a.gz)");
+  EXPECT_THAT(said("\x28\xB5\x2F\xFD"), testing::HasSubstr("(unzstd d/a.gz)"));
+  EXPECT_THAT(said("\xFD"
+                   "7zXZ\0"s),
+              testing::HasSubstr("(xz)"));
+  EXPECT_THAT(said("BZh9\x31\x41\x59\x26\x53\x59"), testing::HasSubstr("(bzip2)"));
+  EXPECT_THAT(said("PK\x03\x04"), testing::HasSubstr("is a zip archive"));
+  EXPECT_THAT(said("PAR1"), testing::HasSubstr("give it a name that ends in .parquet"));
+  EXPECT_THAT(said("\x40\x01\0\0\0\0\0\0{\"a\""s), testing::HasSubstr("holds weights (safetensors)"));
+  EXPECT_THAT(said("\xFF\xFE"
+                   "a\0"s),
+              testing::HasSubstr("is UTF-16 and"));
+  EXPECT_THAT(said("\xFE\xFF\0a"s), testing::HasSubstr("is UTF-16 and"));
+  for (const std::string& text : {""s, "\xEF\xBB\xBFtext"s, "BZh9 is no code"s, "PK and so on"s, "12345678{}"s,
+                                  "{\"a\":1}\n{"s, "GGUF is a format"s, "\0\0\0\0\0\0\0\0\0"s, "\xFF"s})
+    EXPECT_EQ(said(text), "") << text;
 }
 
 }  // namespace

@@ -185,6 +185,9 @@ TEST_F(TokenizeConversationsTest, AFolderOfConversationsAndTextIsRefused) {
   folder_.write("one/below/notes.txt", "x");
   EXPECT_THAT(refusal("one"), HasSubstr("some of these files hold conversations and some text"));
   EXPECT_THAT(refusal("one"), HasSubstr("one/below/notes.txt text. Name the files of one kind"));
+  folder_.write("packed/a.json", kTwo);
+  folder_.write("packed/b.json.gz", "packed");
+  EXPECT_THAT(refusal("packed"), HasSubstr("holds 1 compressed file, which would be left out, such as b.json.gz"));
   folder_.write("two/a.jsonl", R"({"text": "once"})");
   folder_.write("two/b.json", R"([{"instruction": "Add", "output": "2"}])");  // no folder of text would read it
   EXPECT_THAT(refusal("two"), HasSubstr("two/b.json holds conversations"));

@@ -210,6 +210,18 @@ TEST_F(TokenizeTest, OnlyTheFirstDocumentsAreTakenWhereSoAsked) {
   EXPECT_EQ(TokenSet::open(folder / "out").about()->source_bytes, 10 + 90 * 2 + 900 * 3 + 234 * 4);
 }
 
+TEST_F(TokenizeTest, AFolderOfWhichCompressedFilesWouldBeLeftOutIsRefused) {
+  const auto listed = [&] { return refusal([&] { TextFiles::list(std::vector{(folder / "in").string()}); }); };
+  folder.write("in/a.jsonl", "{\"text\":\"a\"}\n");
+  folder.write("in/a.jsonl.gz", "packed");  // gunzip -k keeps it
+  folder.write("in/model.tar.gz", "packed");
+  EXPECT_EQ(listed(), "not refused");
+  folder.write("in/c.txt.zst", "packed");
+  folder.write("in/b/b.jsonl.xz", "packed");
+  EXPECT_THAT(listed(),
+              HasSubstr("in: the folder holds 2 compressed files, which would be left out, such as b/b.jsonl.xz"));
+}
+
 TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
   const auto refused = [&](const std::string& name, const std::string& text) {
     return refusal([&] { tokenize(options({folder.write(name, text).string()}), bytes); });
@@ -225,6 +237,10 @@ TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
   EXPECT_THAT(refused("g.txt", ""), HasSubstr("the file is empty"));
   EXPECT_THAT(refused("h.parquet", "PAR1 and no end"), AllOf(HasSubstr("h.parquet"), HasSubstr("PAR1")));
   EXPECT_THAT(refusal([&] { tokenize(options({(folder / "none").string()}), bytes); }), HasSubstr("no such file"));
+  EXPECT_THAT(refused("a.jsonl.gz", "\x1F\x8B\x08"), HasSubstr("a.jsonl.gz is compressed (gzip)"));
+  folder.write("packed/a.txt", "\x1F\x8B\x08");
+  EXPECT_THAT(refusal([&] { tokenize(options({(folder / "packed").string()}), bytes); }),
+              HasSubstr("packed/a.txt is compressed (gzip)"));
   std::filesystem::create_directory(folder / "in");
   EXPECT_THAT(refusal([&] { tokenize(options({(folder / "in").string()}), bytes); }), HasSubstr("holds no text"));
   // The first bad line counts, whichever thread is first.

@@ -47,6 +47,12 @@ TEST(ResultFile, ASignalDoesNotEndTheWaitForAnotherProcessLock) {
   ::sigaction(SIGUSR2, &before, nullptr);
 }
 
+TEST(Prompts, ACompressedFileIsRefusedAsSuch) {
+  const data::TemporaryFolder folder;
+  const auto file = folder.write("prompts.jsonl.gz", "\x1F\x8B\x08");
+  EXPECT_THAT(data::refusal([&] { read_prompts(file); }), testing::HasSubstr("is compressed (gzip)"));
+}
+
 // TRL's files of prompts have the conversation under "prompt".
 TEST(Prompts, AConversationMayStandUnderPrompt) {
   const data::TemporaryFolder folder;

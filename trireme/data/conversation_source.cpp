@@ -7,6 +7,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
+#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/data/text_files.h"
 
@@ -24,16 +25,20 @@ struct Folder {
   bool any_named = false;  ///< also empty files
 
   explicit Folder(const fs::path& path) {
-    std::vector<std::string> named, others;
+    std::vector<std::string> named, others, packed;
     for_each_file(path.string(), [&](const std::string& name, int64_t bytes) {
       const bool is_named = is_conversations_name(name);
       any_named = any_named || is_named;
+      if (const auto unpacked = base::unpacked_name(name);
+          unpacked && (is_conversations_name(*unpacked) || text_kind(*unpacked)))
+        packed.push_back(name);
       if (bytes == 0) return;
       if (is_named)
         named.push_back(name);
       else if (text_kind(name) && fs::path(name).filename() != "README.md")  // that describes the others
         others.push_back(name);
     });
+    refuse_packed(path.string(), packed);
     std::ranges::sort(named);
     std::ranges::sort(others);
     for (const std::string& name : named) conversations.push_back(path / name);

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/data/from_settings.h"
 #include "trireme/text/not_json.h"
@@ -53,7 +54,7 @@ std::vector<LabeledText> read_labeled_texts(const fs::path& path, const std::str
   if (fs::is_directory(path))
     throw UsageError(fmt::format(
         "{} is a folder: name a file of labelled texts, or a folder with train.jsonl and val.jsonl", path.string()));
-  const std::string file = base::read_file(path);
+  const std::string file = base::read_text_file(path);
   const std::string_view all = base::without_byte_order_mark(file);
   std::vector<LabeledText> texts;
   if (const size_t first = all.find_first_not_of(" \t\r\n"); first != std::string::npos && all[first] == '[') {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/data/conversation.h"
 
@@ -17,6 +18,7 @@ bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '
 
 RecordReader::RecordReader(std::string_view text, std::string name)
     : text_(base::without_byte_order_mark(text)), name_(std::move(name)) {
+  base::require_text(text, name_);
   skip_space();
   if (at_ < text_.size() && text_[at_] == '[') {
     is_list_ = true;

@@ -14,6 +14,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
+#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 
 namespace trireme::data {
@@ -62,6 +63,17 @@ std::optional<TextKind> text_kind(std::string_view name) {
   return std::nullopt;
 }
 
+void refuse_packed(const std::string& folder, std::span<const std::string> names) {
+  std::vector<std::string_view> packed;
+  std::error_code ignored;
+  for (const std::string& name : names)
+    if (!fs::exists(fs::path(folder) / base::unpacked_name(name).value_or(name), ignored)) packed.push_back(name);
+  if (packed.empty()) return;
+  refuse(folder, fmt::format("the folder holds {}, which would be left out, such as {}: unpack what you need "
+                             "(gunzip -k, unzstd, unxz -k, bunzip2 -k), and move the others away",
+                             base::plural(std::ssize(packed), "compressed file"), *std::ranges::min_element(packed)));
+}
+
 void for_each_file(const std::string& folder, const TakeFile& take) { walk(folder, "", take); }
 
 void TextFiles::add(uint32_t root, std::string_view name, int64_t bytes, TextKind kind) {
@@ -77,11 +89,14 @@ void TextFiles::add_folder(const std::string& root) {
   const auto index = static_cast<uint32_t>(roots_.size() - 1);
   const size_t first = files_.size();
   bool any = false;
+  std::vector<std::string> packed;
   for_each_file(root, [&](const std::string& name, int64_t bytes) {
     const auto kind = text_kind(name);
     any = any || kind;
     if (kind && bytes > 0) add(index, name, bytes, *kind);
+    if (const auto unpacked = base::unpacked_name(name); unpacked && text_kind(*unpacked)) packed.push_back(name);
   });
+  refuse_packed(root, packed);
   if (!any) refuse(root, "the folder holds no text: no .txt, .text, .md, .jsonl, .ndjson or .parquet file");
   if (files_.size() == first) refuse(root, "every file of text in the folder is empty");
   std::sort(files_.begin() + static_cast<int64_t>(first), files_.end(),
@@ -106,7 +121,9 @@ TextFiles TextFiles::list(std::span<const std::string> sources) {
       refuse(source, "the file is empty");
     } else {
       const auto index = static_cast<uint32_t>(files.roots_.size() - 1);
-      files.add(index, "", info.st_size, text_kind(source).value_or(TextKind::plain));
+      const TextKind kind = text_kind(source).value_or(TextKind::plain);
+      if (kind != TextKind::parquet) base::require_text_file(source);
+      files.add(index, "", info.st_size, kind);
     }
   }
   return files;

@@ -24,14 +24,19 @@ std::optional<TextKind> text_kind(std::string_view name);
 /// Errors    UsageError: a folder that cannot be read
 void for_each_file(const std::string& folder, const std::function<void(const std::string& name, int64_t bytes)>& take);
 
+/// Refuses a folder with files of text that are compressed (`names`, below it), because they would be left out. Those
+/// that lie there unpacked, too, are no loss.
+/// Errors    UsageError
+void refuse_packed(const std::string& folder, std::span<const std::string> names);
+
 class TextFiles {
  public:
   /// Lists `sources` in their order. Files of a folder, and of all folders below it, are sorted by the bytes of their
   /// paths. Empty files and names that begin with a dot are left out.
   ///
-  /// Cost      a stat a file; reads no text
+  /// Cost      a stat a file; of files that are named, a look at their first bytes
   /// Memory    about 40 bytes a file, and its path below the named folder
-  /// Errors    UsageError, one sentence: not found, no text in a folder, neither file nor folder
+  /// Errors    UsageError, one sentence: not found, no text in a folder, neither file nor folder, compressed
   static TextFiles list(std::span<const std::string> sources);
 
   int64_t size() const { return static_cast<int64_t>(files_.size()); }

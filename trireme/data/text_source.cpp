@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/mix64.h"
+#include "trireme/base/not_text.h"
 #include "trireme/data/jsonl.h"
 #include "trireme/data/text_cut.h"
 
@@ -135,6 +136,7 @@ uint64_t TextSource::read_whole(const TextBlock& block, const Take& take) const 
   for (int64_t file = block.first_file; file < block.end_file; ++file) {
     const fs::path path = files_.path(file);
     const std::string text = Reader(path, files_.bytes(file)).read(0, files_.bytes(file));
+    base::require_text(text, path);
     hash = base::mix_key(hash, base::hash_text(text));
     take({.text = text, .file = file});
   }
@@ -145,7 +147,9 @@ uint64_t TextSource::read_whole(const TextBlock& block, const Take& take) const 
 uint64_t TextSource::read_plain(const TextBlock& block, const Take& take) const {
   const fs::path path = files_.path(block.first_file);
   const Reader reader(path, files_.bytes(block.first_file));
-  const uint64_t hash = base::hash_text(reader.read(block.begin, block.end));
+  std::string text = reader.read(block.begin, block.end);
+  if (block.begin == 0) base::require_text(text, path);
+  const uint64_t hash = base::hash_text(text);
   const auto begin = cut_in_block(reader, tokenizer_, block.begin, block_bytes_);
   if (!begin) return hash;
   TextCut end{reader.bytes(), reader.bytes()};
@@ -155,7 +159,7 @@ uint64_t TextSource::read_plain(const TextBlock& block, const Take& take) const 
     end = *cut;
     break;
   }
-  const std::string text = reader.read(begin->right_begin, end.left_end);
+  text = reader.read(begin->right_begin, end.left_end);
   take({.text = text,
         .begins_document = block.begin == 0,
         .ends_document = end.left_end == reader.bytes(),
@@ -169,6 +173,7 @@ uint64_t TextSource::read_lines(const TextBlock& block, const Take& take) const 
   const int64_t first = line_begin(reader, block.begin, block.end);
   if (first >= block.end) return 0;
   std::string text = reader.read(first, block.end);
+  if (first == 0) base::require_text(text, path);
   // All of the last line belongs to this block.
   for (int64_t at = block.end; text.back() != '\n' && at < reader.bytes();) {
     const int64_t more = std::min(reader.bytes(), at + (int64_t{64} << 10));

@@ -15,9 +15,11 @@
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/named_file.h"
+#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/data/text_files.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/cache_room.h"
 #include "trireme/train/eval_tasks.h"
@@ -34,14 +36,24 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string read_text(const fs::path& path) {
-  if (!fs::is_directory(path)) return base::read_file_or_pipe(path);
+  if (!fs::is_directory(path)) {
+    std::string text = base::read_file_or_pipe(path);
+    base::require_text(text, path);
+    return text;
+  }
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path))
+  std::vector<std::string> packed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
+    if (const auto unpacked = base::unpacked_name(name); unpacked && unpacked->ends_with(".txt"))
+      packed.push_back(name);
+  }
+  data::refuse_packed(path.string(), packed);
   if (files.empty()) throw UsageError(fmt::format("evaluate.text: {} holds no *.txt file", path.string()));
   std::sort(files.begin(), files.end());
   std::string all;
-  for (const fs::path& file : files) all += base::read_file(file);
+  for (const fs::path& file : files) all += base::read_text_file(file);
   return all;
 }
 

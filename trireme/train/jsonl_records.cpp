@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/not_text.h"
 #include "trireme/text/not_json.h"
 
 namespace trireme::train {
@@ -16,7 +17,7 @@ void for_each_record(const std::filesystem::path& path, const std::string& setti
                      const std::function<void(const nlohmann::json& record, const std::string& place)>& read) {
   std::istringstream in;
   try {
-    in.str(base::read_file(path));
+    in.str(base::read_text_file(path));
   } catch (const base::FileError& error) {
     throw UsageError(fmt::format("{}: {}", setting, error.what()));
   }

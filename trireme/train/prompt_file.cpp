@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/named_file.h"
+#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/data/conversation.h"
 #include "trireme/text/chat_encoder.h"
@@ -67,7 +68,7 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place) {
 std::vector<Prompt> read_prompts(const fs::path& file) {
   std::istringstream in;
   try {
-    in.str(base::read_file(file));
+    in.str(base::read_text_file(file));
   } catch (const base::FileError& error) {
     throw UsageError(fmt::format("generate.prompts: {}", error.what()));
   }

@@ -1,0 +1,94 @@
+#include "trireme/base/not_text.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+
+namespace trireme::base {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr size_t kTellingBytes = 16;
+
+struct Kind {
+  std::string_view begin;
+  std::string_view is;
+  std::string_view way_out;  ///< {0}: the file
+};
+
+constexpr std::string_view kWeights = "name a file of text";
+
+constexpr Kind kKinds[] = {
+    {"\x1F\x8B"sv, "is compressed (gzip)", "unpack it first (gunzip -k {0})"},
+    {"\x28\xB5\x2F\xFD"sv, "is compressed (zstd)", "unpack it first (unzstd {0})"},
+    {"\xFD"
+     "7zXZ\0"sv,
+     "is compressed (xz)", "unpack it first (unxz -k {0})"},
+    {"PK\x03\x04"sv, "is a zip archive", "unpack it first (unzip {0})"},
+    {"PAR1"sv, "is Parquet", "give it a name that ends in .parquet"},
+    {"GGUF\x01\0\0\0"sv, "is a model (GGUF)", kWeights},
+    {"GGUF\x02\0\0\0"sv, "is a model (GGUF)", kWeights},
+    {"GGUF\x03\0\0\0"sv, "is a model (GGUF)", kWeights},
+    {"\xFF\xFE\0\0"sv, "is UTF-32", "convert it first (iconv -f UTF-32 -t UTF-8 {0} > NEW)"},
+    {"\xFF\xFE"sv, "is UTF-16", "convert it first (iconv -f UTF-16 -t UTF-8 {0} > NEW)"},
+    {"\xFE\xFF"sv, "is UTF-16", "convert it first (iconv -f UTF-16 -t UTF-8 {0} > NEW)"},
+};
+
+// "BZh" may begin a text, so the magic number of its first block is looked at, too.
+bool is_bzip2(std::string_view begin) {
+  constexpr std::string_view kBlock = "\x31\x41\x59\x26\x53\x59"sv, kEnd = "\x17\x72\x45\x38\x50\x90"sv;
+  return begin.starts_with("BZh") && begin.size() >= 10 && (begin.substr(4, 6) == kBlock || begin.substr(4, 6) == kEnd);
+}
+
+// The length of its header in eight bytes, then the header: a JSON object of less than 4 GiB.
+bool is_safetensors(std::string_view begin) {
+  return begin.size() > 8 && begin[8] == '{' && begin.substr(4, 4) == "\0\0\0\0"sv;
+}
+
+const Kind* kind_of(std::string_view begin) {
+  static constexpr Kind kBzip2{"", "is compressed (bzip2)", "unpack it first (bunzip2 -k {0})"};
+  static constexpr Kind kSafetensors{"", "holds weights (safetensors)", kWeights};
+  if (is_bzip2(begin)) return &kBzip2;
+  if (is_safetensors(begin)) return &kSafetensors;
+  const auto* found = std::ranges::find_if(kKinds, [&](const Kind& kind) { return begin.starts_with(kind.begin); });
+  return found == std::end(kKinds) ? nullptr : found;
+}
+
+}  // namespace
+
+void require_text(std::string_view begin, const std::filesystem::path& path) {
+  const Kind* kind = kind_of(begin);
+  if (kind != nullptr)
+    throw UsageError(fmt::format("{} {} and is not read as text: {}", path.string(), kind->is,
+                                 fmt::format(fmt::runtime(kind->way_out), path.string())));
+}
+
+void require_text_file(const std::filesystem::path& path) {
+  const FileDescriptor file = open_file(path, O_RDONLY);
+  std::array<char, kTellingBytes> begin{};
+  const ssize_t got = ::pread(file.get(), begin.data(), begin.size(), 0);
+  if (got < 0) throw_file_error("read", path, errno);
+  require_text({begin.data(), static_cast<size_t>(got)}, path);
+}
+
+std::string read_text_file(const std::filesystem::path& path) {
+  std::string text = read_file(path);
+  require_text(text, path);
+  return text;
+}
+
+std::optional<std::string_view> unpacked_name(std::string_view name) {
+  for (const std::string_view end : {".gz", ".zst", ".xz", ".bz2"})
+    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+  return std::nullopt;
+}
+
+}  // namespace trireme::base
