@@ -214,6 +214,13 @@ def a_result_that_is_lost_is_no_success(r):
         ring.check(result.code == 74 and "cannot write standard output: the disk is full" in result.err, f"{words[0]} into a full disk", str(result))
 
 
+def a_reader_that_goes_away_does_not_end_the_training(r):
+    command = r.command("unread", model=TINY, train__max_steps=20, train__log_interval=1)
+    result = r.run(["bash", "-c", '"$0" "$@" | head -n 1; exit ${PIPESTATUS[0]}', *map(str, command)])
+    ring.check(result.code == 2 and "cannot write standard output: what read it has gone" in result.err and (r.folder / "unread" / "step-00000020").is_dir(),
+               "a run whose reader goes away ends and saves, and says so", str(result))
+
+
 def what_is_printed_goes_into_no_file(r):
     """A process that is started with closed descriptors opens its files under their numbers."""
     command = r.command("closed", model=TINY, train__max_steps=2, train__save_interval=1)
@@ -291,6 +298,7 @@ with ring.Ring(sys.argv[1]) as r:
     one_setting_is_one_setting(r)
     the_first_page_names_every_part(r)
     a_result_that_is_lost_is_no_success(r)
+    a_reader_that_goes_away_does_not_end_the_training(r)
     what_is_printed_goes_into_no_file(r)
     labels_are_predicted_on_one_rank_of_any_machine(r)
     the_environment_is_checked(r)

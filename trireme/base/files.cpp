@@ -37,6 +37,7 @@ void throw_file_error(std::string_view action, const std::filesystem::path& path
   std::string reason = std::generic_category().message(code);
   if (code == ENOSPC) reason = fmt::format("the disk is full ({})", reason);
   if (code == EFBIG) reason = fmt::format("the file would be larger than {} ({})", file_size_limit(), reason);
+  if (code == EPIPE) reason = fmt::format("what read it has gone ({})", reason);
   if (code == ELOOP) reason = "it is a symbolic link, or goes through a circle of them";
   throw FileError(fmt::format("cannot {} {}: {}", action, path.string(), reason), path, code);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <tuple>
@@ -246,6 +247,12 @@ void check_settings(const Training& training, const Settings& settings) {
         "{} is not built for a Free Transformer; go on with its training: trireme pretrain FOLDER", training.name));
 }
 
+// A reader of the output that goes away (trireme pretrain ... | head) costs the output, not the training.
+int run_without_reader(const Settings& settings, const launch::RankEnvironment& environment) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return train::pretrain(settings, environment);
+}
+
 int run_training(const Training& training, Arguments arguments) {
   return start({.subcommand = std::string(training.name),
                 .overlay = training_overlay(training.name),
@@ -266,7 +273,7 @@ int run_training(const Training& training, Arguments arguments) {
                         train::check_has_weights(settings, training.name);
                       train::check_pretrain(settings);
                     },
-                .run = train::pretrain,
+                .run = run_without_reader,
                 .show_plan =
                     [&](const Settings& settings) {
                       check_settings(training, settings);
