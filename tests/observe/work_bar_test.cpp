@@ -56,5 +56,15 @@ TEST(Waiting, TellsATerminalHowLongItTakes) {
   EXPECT_TRUE(shown.ends_with("\r\x1b[K")) << shown;
 }
 
+// As a terminal or pipe whose reader has gone.
+TEST(WorkBar, ALineThatCannotBeWrittenEndsNothing) {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  if (full == nullptr) GTEST_SKIP() << "no /dev/full on this machine";
+  std::setvbuf(full, nullptr, _IONBF, 0);
+  LateLine line(full);
+  EXPECT_NO_THROW(line.show("working"));
+  std::fclose(full);
+}
+
 }  // namespace
 }  // namespace trireme::observe

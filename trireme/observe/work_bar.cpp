@@ -20,14 +20,15 @@ LateLine::LateLine(std::FILE* out)
 
 void LateLine::show(const std::string& text) {
   next_ = Clock::now() + (terminal_ ? kBlink : 10s);
-  fmt::print(out_, "{}{}{}", terminal_ ? "\r\x1b[K" : "", text, terminal_ ? "" : "\n");
+  const std::string line = fmt::format("{}{}{}", terminal_ ? "\r\x1b[K" : "", text, terminal_ ? "" : "\n");
+  std::fputs(line.c_str(), out_);  // fmt::print would throw where the reader has gone
   std::fflush(out_);
   drawn_ = true;
 }
 
 LateLine::~LateLine() {
   if (!drawn_ || !terminal_) return;
-  fmt::print(out_, "\r\x1b[K");
+  std::fputs("\r\x1b[K", out_);
   std::fflush(out_);
 }
 
