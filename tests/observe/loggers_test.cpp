@@ -43,6 +43,19 @@ TEST(CsvLogger, HasPerplexityOnlyOfTokens) {
   }
 }
 
+TEST(CommandLogger, AProgramThatDoesNotReadIsWaitedForOnce) {
+  for (const int rows : {1, 5000}) {  // few wait in the socket, many in the logger, too
+    std::string said;
+    const base::Stopwatch watch;
+    {
+      CommandLogger logger({"sleep", "60"}, {}, [&](const std::string& line) { said += line; }, [] { return 2.5; });
+      for (int i = 0; i < rows; ++i) logger.append({.step = i, .measures = {{"a_number_of_a_long_name", 0.25}}});
+    }
+    EXPECT_LT(watch.seconds(), 2.5) << said;
+    EXPECT_NE(said.find("sleep 60 did not end within 1.5 s of the run and is ended"), std::string::npos) << said;
+  }
+}
+
 TEST(PrometheusServer, AClientThatAsksByteByByteIsGivenUpSoon) {
   constexpr double kLonger = 6;  // seconds
   const uint16_t port = free_port();

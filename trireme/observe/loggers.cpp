@@ -26,7 +26,10 @@ namespace trireme::observe {
 namespace {
 
 constexpr size_t kMostWaiting = 1 << 20;
-constexpr std::chrono::seconds kLoggersGrace{10};
+using std::chrono::milliseconds;
+constexpr milliseconds kLoggersGrace{10'000};
+constexpr milliseconds kLeastGrace{200};  // for one that reads all the time
+constexpr milliseconds kForTheRest{1000};  // of what is left, for the end of the run itself
 
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells;
@@ -132,23 +135,29 @@ void CsvLogger::append(const MetricsRow& row) {
   observe::append(file_, csv_line(numbers, columns_), path_);
 }
 
-CommandLogger::CommandLogger(const std::vector<std::string>& words, const Run& run, Say say)
+CommandLogger::CommandLogger(const std::vector<std::string>& words, const Run& run, Say say, TimeLeft time_left)
     : words_(words),
       say_(std::move(say)),
+      time_left_(std::move(time_left)),
       child_(program_of(words, {"RUN_NAME=" + run.name, "RUN_FOLDER=" + run.folder})) {}
 
 CommandLogger::~CommandLogger() {
-  const auto last = std::chrono::steady_clock::now() + kLoggersGrace;
-  while (!waiting_.empty() && !has_ended_ && std::chrono::steady_clock::now() < last) {
+  using Clock = std::chrono::steady_clock;
+  milliseconds grace = kLoggersGrace;
+  if (const auto left = time_left_ ? time_left_() : std::nullopt)
+    grace = std::clamp(milliseconds(std::llround(*left * 1000)) - kForTheRest, kLeastGrace, kLoggersGrace);
+  const auto last = Clock::now() + grace;
+  while (!waiting_.empty() && !has_ended_ && Clock::now() < last) {
     pollfd input{child_.input(), POLLOUT, 0};
     poll(&input, 1, 50);
     send_waiting();
   }
-  child_.end(kLoggersGrace);
+  child_.end(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(last - Clock::now())));
   if (!has_ended_ && WIFSIGNALED(child_.status()) && WTERMSIG(child_.status()) == SIGKILL)
-    say_(fmt::format(
-        "warn     train.logger_command {} did not end within {} s of the run and is ended; it may have lost numbers",
-        fmt::join(words_, " "), kLoggersGrace.count()));
+    say_(
+        fmt::format("warn     train.logger_command {} did not end within {:.3g} s of the run and is ended; it may have "
+                    "lost numbers",
+                    fmt::join(words_, " "), std::chrono::duration<double>(grace).count()));
 }
 
 void CommandLogger::append(const MetricsRow& row) {

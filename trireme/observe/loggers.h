@@ -55,9 +55,12 @@ class CommandLogger final : public Logger {
   struct Run {
     std::string name, folder;
   };
+  /// Seconds until all of this must have ended; nothing: no such time is known.
+  using TimeLeft = std::function<std::optional<double>()>;
   /// Errors    as check_program
-  CommandLogger(const std::vector<std::string>& words, const Run& run, Say say);
-  /// Gives the program ten seconds to read the rest and to end. One that is killed then is told of.
+  CommandLogger(const std::vector<std::string>& words, const Run& run, Say say, TimeLeft time_left = {});
+  /// Gives the program ten seconds to read the rest and to end, or what is left if that is less. One that is killed
+  /// then is told of.
   ~CommandLogger() override;
   void append(const MetricsRow& row) override;
 
@@ -66,6 +69,7 @@ class CommandLogger final : public Logger {
 
   std::vector<std::string> words_;
   Say say_;
+  TimeLeft time_left_;
   base::ChildProcess child_;
   std::string waiting_;
   bool has_ended_ = false, leaves_out_ = false;

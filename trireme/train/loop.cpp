@@ -80,8 +80,8 @@ class Loop {
     first_step_ = state_.step;
     safe_point_();
     go_on_unless_stopped();
-    observers_ = std::make_unique<Observers>(*s_, *pace_, has_held_out() ? evaluation_interval_ : 0, state_.step,
-                                             task_->epoch());
+    observers_ = std::make_unique<Observers>(*s_, *pace_, stopping_, has_held_out() ? evaluation_interval_ : 0,
+                                             state_.step, task_->epoch());
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { say(line); });
   }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "trireme/train/pace.h"
 #include "trireme/train/run_profile.h"
 #include "trireme/train/session.h"
+#include "trireme/train/stopping.h"
 #include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
@@ -33,7 +35,9 @@ class Observers {
   Observers(const Observers&) = delete;
   Observers& operator=(const Observers&) = delete;
   /// Every rank must call. An evaluation_interval of 0: none. `epoch`: passes over the data before this start.
-  Observers(Session& s, const Pace& pace, int64_t evaluation_interval, int64_t resumed_step, double epoch)
+  /// `stopping` outlives this.
+  Observers(Session& s, const Pace& pace, const Stopping& stopping, int64_t evaluation_interval, int64_t resumed_step,
+            double epoch)
       : on_error_(s.settings.save.on_error),
         recorder_(s.ranks.meeting.recorder),
         foresight_(s.foresight),
@@ -70,7 +74,8 @@ class Observers {
       loggers_.push_back(std::make_unique<observe::CommandLogger>(
           *t.logger_command,
           observe::CommandLogger::Run{run_name(s.settings), std::filesystem::absolute(out_dir).string()},
-          [this](const std::string& line) { say(line); }));
+          [this](const std::string& line) { say(line); },
+          [&stopping] { return stopping.is_requested() ? std::optional(stopping.seconds_left()) : std::nullopt; }));
     if (t.prometheus_port)
       loggers_.push_back(
           std::make_unique<observe::PrometheusServer>(t.prometheus_address, static_cast<uint16_t>(*t.prometheus_port)));
