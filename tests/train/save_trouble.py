@@ -118,6 +118,26 @@ def other_files(r):
                        "a profile and a curve that cannot be written are told of, if the run is to go on", str(result))
 
 
+def files_at_the_start_of_a_resume(r):
+    """What cannot be opened or cut when a run goes on follows save.on_error, too."""
+    for on_error in ("stop", "continue"):
+        out = r.folder / f"resumed-{on_error}"
+        words = {"train__loggers": "[tensorboard, csv]", "save__on_error": on_error}
+        result = r.run(r.command(out, train__max_steps=2, **words))
+        ring.require(result.code == 0, "a run", str(result))
+        (out / "metrics.jsonl").unlink()
+        (out / "metrics.jsonl").mkdir()
+        shutil.rmtree(out / "logs")
+        (out / "logs").write_text("in the way")
+        result = r.run(r.command(out, train__max_steps=4, resume="true", **words))
+        told = [line for line in result.text.splitlines() if line.startswith("warn     cannot ") and "the run goes on without it" in line]
+        if on_error == "stop":
+            ring.check(result.code == 2 and "metrics.jsonl" in result.err and not told, "metrics that cannot be cut stop a resume", str(result))
+        else:
+            ring.check(result.code == 0 and all(any(name in line for line in told) for name in ("metrics.jsonl", "tensorboard", "csv"))
+                       and (out / "step-00000004").is_dir(), "metrics that cannot be cut are told of, if the run is to go on", str(result))
+
+
 def events_without_room(r):
     (r.folder / "partly").mkdir()
     with Disk(r, "partly/logs", 1) as disk:
@@ -214,6 +234,7 @@ with ring.Ring(sys.argv[1]) as r:
     full_disk_at_the_start(r)
     files_may_not_grow(r)
     other_files(r)
+    files_at_the_start_of_a_resume(r)
     events_without_room(r)
     links_lead_nowhere(r)
     tokens_are_as_private_as_their_text(r)

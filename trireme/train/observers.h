@@ -52,24 +52,27 @@ class Observers {
     line_ = std::make_unique<observe::ProgressLine>(options);
     say(unlike);
     const std::filesystem::path out_dir = s.settings.out_dir;
-    loggers_.push_back(std::make_unique<observe::MetricsWriter>(out_dir / "metrics.jsonl", resumed_step));
+    open([&] { return std::make_unique<observe::MetricsWriter>(out_dir / "metrics.jsonl", resumed_step); });
     const TrainSettings& t = s.settings.train;
     const auto wants = [&](std::string_view name) {
       return t.loggers && std::ranges::find(*t.loggers, name) != t.loggers->end();
     };
-    if (wants("tensorboard")) {
-      auto events = std::make_unique<observe::EventWriter>(out_dir / kEventsFolder, resumed_step);
-      events->append_text(resumed_step, "settings", to_yaml(s.settings));
-      events_ = events.get();
-      loggers_.push_back(std::move(events));
-    }
+    if (wants("tensorboard"))
+      open([&] {
+        auto events = std::make_unique<observe::EventWriter>(out_dir / kEventsFolder, resumed_step);
+        events->append_text(resumed_step, "settings", to_yaml(s.settings));
+        events_ = events.get();
+        return events;
+      });
     const plan::StepRequest& step = s.engine->plan().request;
     if (wants("csv"))
-      loggers_.push_back(std::make_unique<observe::CsvLogger>(
-          out_dir / kCsvFile, resumed_step,
-          observe::CsvLogger::Run{.micro_batches = step.num_micro_batches,
-                                  .data_ranks = step.num_data_ranks(),
-                                  .has_perplexity = s.settings.task == Learning::language}));
+      open([&] {
+        return std::make_unique<observe::CsvLogger>(
+            out_dir / kCsvFile, resumed_step,
+            observe::CsvLogger::Run{.micro_batches = step.num_micro_batches,
+                                    .data_ranks = step.num_data_ranks(),
+                                    .has_perplexity = s.settings.task == Learning::language});
+      });
     if (t.logger_command)
       loggers_.push_back(std::make_unique<observe::CommandLogger>(
           *t.logger_command,
@@ -133,6 +136,12 @@ class Observers {
     std::string report = profile_->report();
     if (!report.empty()) report.pop_back();  // say() ends the line
     say(report);
+  }
+
+  /// A file that cannot be begun, or cut at a resume, is one that cannot be written.
+  template <typename Make>
+  void open(const Make& make) {
+    is_written([&] { loggers_.push_back(make()); });
   }
 
   /// Files that cannot be written stop the run, or from now on nothing is written to them.
