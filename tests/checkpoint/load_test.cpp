@@ -132,6 +132,12 @@ TEST(Load, PathsThatAreNoCheckpointsAreExplained) {
               HasSubstr("its newest good checkpoint is " + (out / "step-00000004").string()));
   EXPECT_THAT(error_of([&] { open_checkpoint(out / "step-00000004/config.json"); }), HasSubstr("not a folder"));
   EXPECT_EQ(open_checkpoint((out / "step-00000004/").string()).path, out / "step-00000004");
+  std::ofstream(out / kRunFile) << "{}";
+  EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }), HasSubstr("its newest good checkpoint is"));
+  fs::remove_all(out / "step-00000004");
+  EXPECT_THAT(
+      error_of([&] { open_checkpoint(out.path()); }),
+      HasSubstr("is the folder of a run that has saved no checkpoint yet; start it again with its own command"));
 }
 
 TEST(Load, AFolderOfHuggingFaceNeedsNoManifest) {

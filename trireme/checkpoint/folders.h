@@ -13,6 +13,9 @@
 
 namespace trireme::checkpoint {
 
+/// In the out_dir of a run: its name (train/out_dir.h).
+inline constexpr const char* kRunFile = "run.json";
+
 /// "step-00000800"
 std::string step_folder_name(int64_t step);
 

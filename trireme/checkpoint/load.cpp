@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/layout.h"
 #include "trireme/checkpoint/quantized_tensors.h"
@@ -123,6 +124,10 @@ void open_with_manifest(Checkpoint& checkpoint, Advice advice) {
     more =
         fmt::format(", and none of the {} in it is good; the newest is {}: {}",
                     base::plural(std::ssize(passed_over), "checkpoint"), newest.path.string(), newest.verdict.problem);
+  } else if (fs::exists(path / kRunFile)) {
+    fail_load(path, fmt::format("{} is the folder of a run that has saved no checkpoint yet; start it again with its "
+                                "own command (--resume auto starts afresh where there is none)",
+                                path.string()));
   } else if (const std::string advice = advice_on_foreign_weights(path); !advice.empty()) {
     fail_load(path, advice);
   }

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRunFile = "run.json";
+using checkpoint::kRunFile;
 constexpr std::array<std::string_view, 8> kFiles = {"metrics.jsonl",      kCsvFile,      "loss.svg",
                                                     "prediction.json",    "profile.txt", "profile.json",
                                                     "profile.trace.json", kRunFile};
