@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+
+#include "trireme/base/error.h"
 
 namespace trireme::launch {
 namespace {
@@ -41,6 +44,22 @@ TEST(CoreShare, MoreRanksThanCoresGetNone) {
   const auto share = share_cores(4096);
   EXPECT_EQ(share.threads_per_rank, 1);
   EXPECT_TRUE(share.cpus_of_rank.empty());
+}
+
+TEST(CoreShare, TheVariableForThreadsIsReadAsOpenMpDoesAndHasTheSettingsBounds) {
+  EXPECT_EQ(threads_of_variable(nullptr), std::nullopt);
+  EXPECT_EQ(threads_of_variable(""), std::nullopt);
+  EXPECT_EQ(threads_of_variable("4"), 4);
+  EXPECT_EQ(threads_of_variable("4,2"), 4);
+  EXPECT_EQ(threads_of_variable("1024"), 1024);
+  for (const char* wrong : {"0", "-1", "1025", "99999999999", "many", "4x", ",2"}) try {
+      threads_of_variable(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const UsageError& error) {
+      EXPECT_EQ(std::string(error.what()), std::string("OMP_NUM_THREADS is ") + wrong +
+                                               ", and a rank computes with 1 to 1,024 threads; correct the variable, "
+                                               "or say --launch.threads_per_rank N");
+    }
 }
 
 // hwloc takes a machine's description from the environment, and reads the next topology from it.

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/start.h"
@@ -64,7 +65,7 @@ void take_over_ranks(const launch::RankEnvironment& environment, Settings& setti
 
 void share_threads(const launch::RankEnvironment& environment, Settings& settings) {
   if (!environment.local_is_unknown && environment.launcher != "trireme" && !settings.launch.threads_per_rank &&
-      std::getenv("OMP_NUM_THREADS") == nullptr)
+      !launch::threads_of_variable(std::getenv("OMP_NUM_THREADS")))
     settings.launch.threads_per_rank =
         std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / environment.local_world_size);
 }
@@ -75,8 +76,18 @@ void choose_ranks(Settings& settings) {
   if (!settings.devices && free && settings.num_nodes == 1)
     settings.devices =
         settings.accelerator == engine::Accelerator::cuda ? std::max(1, base::num_gpus()) : launch::num_numa_nodes();
-  if (settings.devices.value_or(1) == 1 && !settings.launch.threads_per_rank && !std::getenv("OMP_NUM_THREADS"))
-    settings.launch.threads_per_rank = launch::share_cores(1).threads_per_rank;
+  launch::LaunchSettings& l = settings.launch;
+  if (l.threads_per_rank) return;
+  const auto threads = launch::threads_of_variable(std::getenv("OMP_NUM_THREADS"));
+  const auto ranks = static_cast<int>(settings.devices.value_or(1));
+  const int cores = launch::share_cores(ranks).threads_per_rank;
+  if (!threads && ranks == 1) l.threads_per_rank = cores;
+  const bool starts_here = !l.print && !l.hosts && !l.hostfile;
+  if (threads.value_or(1) > cores && starts_here)
+    base::warn(
+        "OMP_NUM_THREADS gives a rank {} threads, and it has {}: they wait for each other; unset it, or say "
+        "--launch.threads_per_rank {}",
+        *threads, base::plural(cores, "core"), cores);
 }
 
 }  // namespace trireme::cli

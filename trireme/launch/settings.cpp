@@ -64,7 +64,7 @@ config::Section section(LaunchSettings& s) {
                "threads a rank computes with",
                {.unit = "threads",
                 .at_least = 1,
-                .at_most = 1024,
+                .at_most = kMostThreads,
                 .absent = "auto",
                 .when_absent = "the machine's cores divided by its ranks",
                 .example = "1"}},

@@ -27,6 +27,9 @@ struct RankSettings {
 };
 config::Section section(RankSettings& settings);
 
+/// Of a rank; OMP_NUM_THREADS has this bound, too.
+inline constexpr int kMostThreads = 1024;
+
 struct LaunchSettings {
   std::optional<int64_t> threads_per_rank;
   bool pin = true;

@@ -256,8 +256,7 @@ std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const fs::path& folder, co
 
 int threads_of_a_rank(const Settings& settings) {
   if (settings.launch.threads_per_rank) return static_cast<int>(*settings.launch.threads_per_rank);
-  if (const char* given = std::getenv("OMP_NUM_THREADS"))
-    if (const int threads = std::atoi(given); threads > 0) return threads;
+  if (const auto threads = launch::threads_of_variable(std::getenv("OMP_NUM_THREADS"))) return *threads;
   const int64_t here = std::max<int64_t>(1, world_size(settings) / settings.num_nodes);
   return launch::share_cores(static_cast<int>(here)).threads_per_rank;
 }

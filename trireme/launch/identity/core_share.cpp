@@ -1,12 +1,18 @@
 #include "trireme/launch/identity/core_share.h"
 
+#include <fmt/format.h>
 #include <hwloc.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "trireme/base/cgroup.h"
+#include "trireme/base/error.h"
+#include "trireme/base/parse_whole.h"
+#include "trireme/base/text.h"
+#include "trireme/launch/settings.h"
 
 namespace trireme::launch {
 namespace {
@@ -74,6 +80,17 @@ int num_numa_nodes() {
   for (hwloc_obj_t node = nullptr; (node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node));)
     nodes += hwloc_bitmap_intersects(node->cpuset, allowed.get());  // a node without cores (memory only) gets no rank
   return std::max(1, nodes);
+}
+
+std::optional<int> threads_of_variable(const char* value) {
+  const std::string_view given = value == nullptr ? "" : value;
+  if (given.empty()) return std::nullopt;
+  const auto threads = base::parse_whole<int>(given.substr(0, given.find(',')));
+  if (threads && *threads >= 1 && *threads <= kMostThreads) return threads;
+  throw UsageError(
+      fmt::format("OMP_NUM_THREADS is {}, and a rank computes with 1 to {} threads; correct the variable, "
+                  "or say --launch.threads_per_rank N",
+                  base::shortened(given, 40), base::human_count(kMostThreads)));
 }
 
 CoreShare share_cores(int num_ranks) {

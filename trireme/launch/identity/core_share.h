@@ -4,6 +4,7 @@
 // cores that this process may use count (affinity mask, cpuset). A container's CPU quota limits the threads.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 namespace trireme::launch {
@@ -20,6 +21,11 @@ std::vector<std::vector<int>> deal_cores(const std::vector<std::vector<int>>& co
 
 /// The share that each of `num_ranks` local ranks has of the cores that this process may use now.
 CoreShare share_cores(int num_ranks);
+
+/// The threads that `value`, of OMP_NUM_THREADS, gives a rank: of "4,2", for nested regions, the first number. Nothing:
+/// the variable is not set, or empty.
+/// Errors    UsageError: no number of threads that launch.threads_per_rank could be
+std::optional<int> threads_of_variable(const char* value);
 
 /// The number of NUMA nodes whose cores this process may use, at least 1: the default number of ranks on a machine.
 /// Within a node, one rank with many threads is as fast as several ranks, and needs one copy of everything. Across

@@ -100,7 +100,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   if (token_fd >= 0) variables["TRIREME_TOKEN_FD"] = text_of(token_fd);
   if (!options.out_dir.empty()) variables["TRIREME_FLIGHT_FOLDER"] = base::flight_folder(options.out_dir).string();
   if (rank == 0) variables["TRIREME_STORE_FD"] = text_of(meeting_point.fd.get());
-  if (options.threads_per_rank > 0 || !variables.contains("OMP_NUM_THREADS")) {
+  if (options.threads_per_rank > 0 || variables["OMP_NUM_THREADS"].empty()) {
     variables["OMP_NUM_THREADS"] = text_of(threads_per_rank);
     if (options.threads_per_rank > 0 || !variables.contains("MKL_NUM_THREADS"))
       variables["MKL_NUM_THREADS"] = text_of(threads_per_rank);
