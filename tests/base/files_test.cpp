@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/base/mapped_ranges.h"
 #include "trireme/base/not_text.h"
 
 namespace trireme::base {
@@ -190,6 +191,20 @@ TEST_F(Files, TheParentOfABareNameIsThisFolder) {
   EXPECT_EQ(parent_of("out/"), ".");
   EXPECT_EQ(parent_of("a/out/"), "a");
   EXPECT_EQ(parent_of("/out"), "/");
+}
+
+TEST_F(Files, AMappedFileThatIsCutWhileItIsReadIsNamed) {
+  constexpr size_t kBytes = 1 << 20;
+  write_file_atomic(folder_ / "cut", std::string(kBytes, 'x'));
+  const auto read_cut = [&] {
+    tell_faults_in_mappings();
+    MappedFile mapped(folder_ / "cut");
+    const MappedFile moved = std::move(mapped);
+    fs::resize_file(folder_ / "cut", 0);
+    const volatile std::byte* last = &moved.bytes()[kBytes - 1];
+    return *last;
+  };
+  EXPECT_EXIT(read_cut(), testing::ExitedWithCode(kStorageFailed), "error: .*cut became shorter while it was read");
 }
 
 TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {

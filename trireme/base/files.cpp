@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/mapped_ranges.h"
 #include "trireme/base/text.h"
 
 namespace trireme::base {
@@ -236,9 +237,13 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   void* address = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) throw_file_error("map", path, errno);
   data_ = {static_cast<const std::byte*>(address), Unmap{static_cast<size_t>(info.st_size)}};
+  remember_mapping(address, static_cast<size_t>(info.st_size), path);
 }
 
-void MappedFile::Unmap::operator()(const std::byte* data) const { ::munmap(const_cast<std::byte*>(data), size); }
+void MappedFile::Unmap::operator()(const std::byte* data) const {
+  forget_mapping(data);
+  ::munmap(const_cast<std::byte*>(data), size);
+}
 
 std::optional<std::filesystem::path> find_program_file(const std::string& name) {
   const auto is_program = [](const std::filesystem::path& path) {

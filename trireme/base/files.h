@@ -123,7 +123,8 @@ void fsync_directory(const std::filesystem::path& folder);
 int64_t free_disk_bytes(const std::filesystem::path& path);
 
 /// A file's bytes, mapped read-only for as long as this object lives. The mapping is shared: what another process
-/// writes into the file appears in it. An empty file maps to an empty span.
+/// writes into the file appears in it. An empty file maps to an empty span. Reading what the file no longer has is a
+/// signal (mapped_ranges.h).
 class MappedFile {
  public:
   /// Errors    FileError

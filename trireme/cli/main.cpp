@@ -18,6 +18,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/base/mapped_ranges.h"
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/checkpoint/agree.h"
@@ -208,6 +209,7 @@ std::string trireme::cli::did_you_mean(const std::string& word, const std::vecto
 int main(int argc, char** argv) try {
   trireme::launch::fill_standard_descriptors();
   leave_without_destructors();
+  trireme::base::tell_faults_in_mappings();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes then fails with an error
   const std::vector<std::string> words(argv + 1, argv + argc);
   const int code = run(words);
