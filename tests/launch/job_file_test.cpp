@@ -73,6 +73,22 @@ TEST(SbatchFile, HasWhatARequeuedJobNeeds) {
     EXPECT_THAT(text, HasSubstr(line));
 }
 
+TEST(JobFiles, ACommandThatDoesNotGoOnIsNotAskedToStop) {
+  for (const WhenStopped when : {WhenStopped::dies, WhenStopped::ends}) {
+    JobFile begins_again = job();
+    begins_again.when_stopped = when;
+    const std::string batch = sbatch_file(begins_again), pods = k8s_file(begins_again);
+    EXPECT_THAT(batch, testing::AllOf(testing::Not(HasSubstr("USR1")), testing::Not(HasSubstr("75")),
+                                      HasSubstr("if [ $code -eq 74 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt 5 ]; then\n"
+                                                "  scontrol requeue")));
+    EXPECT_THAT(pods, testing::AllOf(testing::Not(HasSubstr("75")), HasSubstr("action: FailJob")));
+  }
+  JobFile goes_on = job();
+  goes_on.when_stopped = WhenStopped::goes_on;
+  EXPECT_EQ(sbatch_file(goes_on), sbatch_file(job()));
+  EXPECT_EQ(k8s_file(goes_on), k8s_file(job()));
+}
+
 TEST(K8sFile, PodsFindTheFirstByTheServicesName) {
   const std::string text = k8s_file(job());
   EXPECT_THAT(text,

@@ -260,6 +260,7 @@ int run_launcher(const std::vector<std::string>& arguments) {
     }
     if (flag == "--oversubscribe") options.oversubscribe = true;
     if (flag == "--tells-begin") options.tells_begin = true;
+    if (flag == "--saves-not") options.saves = false;
     if (flag == "--no-cap-kill") give_up_killing_others();
     if (flag == "--no-pin") options.pin = false;
     if (flag == "--quiet") options.quiet = true;

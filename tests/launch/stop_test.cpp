@@ -149,6 +149,15 @@ TEST(Stop, RanksThatDoNotKnowTheSignalEndUnsavedAndItIsSaid) {
   EXPECT_THAT(job.err(), HasSubstr("rank 0 ended by the signal before saving"));
 }
 
+TEST(Stop, OfACommandThatDoesNotTrainNothingIsSaidOfStepsAndSaves) {
+  Job job({"--launch", "2", "--saves-not", "--", "1:await_stop", "0:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.err(), HasSubstr("stopping: ranks are asked to end; a second signal kills them at once"));
+  EXPECT_THAT(job.err(), HasSubstr("rank 0 ended by the signal\n"));
+}
+
 TEST(Stop, AFailureWhileSavingIsAFailure) {
   Job job({"--launch", "2", "--", "0:await_stop", "1:ignore_term", "1:print:ready", "1:sleep:300",
            "1:fail:cannot save: disk full", "1:exit:1"});

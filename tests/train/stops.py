@@ -6,8 +6,10 @@ rank, with 75. SIGTERM ends a job of 64 ranks on a few cores within 5 s at any m
 early signals and 30 jobs. Times are judged there only, for the quick ones share the machine with other tests.
 """
 
+import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -100,10 +102,51 @@ def many_ranks(r, source):
     ring.check(True, f"{len(times)} jobs of 64 ranks, whose second step ends after {latest:.1f} s, are over {max(times):.1f} s after SIGTERM at the latest")
 
 
+def lines(file):
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def hears_stops(pid):
+    """Whether the process has its own handler for SIGUSR1."""
+    with open(f"/proc/{pid}/status") as file:
+        caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
+    return caught >> (signal.SIGUSR1 - 1) & 1 == 1
+
+
+def commands_that_do_not_train(r):
+    """They end with 75, too: generate keeps the texts of its file and goes on, evaluate has written nothing."""
+    run = r.train("run", model=ring.LLAMA | {"max_position_embeddings": 128}, train__max_steps=2)
+    prompts, text, count = r.folder / "prompts.jsonl", r.folder / "long.txt", 240
+    words = r.text.read_text()
+    prompts.write_text("".join(json.dumps({"prompt": words[4 * i:4 * i + 20]}) + "\n" for i in range(count)))
+    text.write_text(words * (20_000_000 // len(words) + 1))
+    for devices, number in ((1, signal.SIGUSR1), (2, signal.SIGTERM)):
+        out = r.folder / f"texts-{devices}.jsonl"
+        command = list(map(str, [r.program, "generate", run, "--prompts", prompts, "--output", out, "--max_new_tokens", 60, "--batch_size", 4, "--devices", devices,
+                                 "--launch.threads_per_rank", 1]))
+        job = r.start(command)
+        ring.wait_for(lambda out=out, job=job: lines(out) > 4 or job.poll() is not None, "texts", timeout=120)
+        job.send_signal(number)
+        result = r.finish(job)
+        said = re.search(r"stopped by request: (\d+) of 240 texts are written; give the command again", result.text)
+        ring.check(result.code == 75 and said and 4 < int(said[1]) < count and ("stopping: ranks are asked to end" in result.text) == (devices > 1),
+                   f"generate on {devices} ranks stops between texts", str(result))
+        result = r.run(command)
+        ring.check(result.code == 0 and lines(out) == count and "beside" in result.err, "and goes on when it is given again", str(result))
+        job = r.start(list(map(str, [r.program, "evaluate", run, "--text", text, "--devices", devices, "--launch.threads_per_rank", 1])))
+        pids = [job.pid] if devices == 1 else r.ranks(devices, timeout=120)
+        ring.wait_for(lambda pids=pids: all(map(hears_stops, pids)), "ranks that handle requests to stop", timeout=120)
+        job.send_signal(number)
+        result = r.finish(job)
+        ring.check(result.code == 75 and result.text.count("stopped by request: nothing was written") == 1, f"evaluate on {devices} ranks", str(result))
+        r.require_nothing_is_left("run", "commands that were stopped")
+
+
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("the time and the memory of a start")
     seed = int(os.environ.get("TRIREME_SEED", time.time_ns() % 1_000_000))
     print(f"        seed {seed}, load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
     too_many(r)
     early_signals(r, random.Random(seed))
+    commands_that_do_not_train(r)
     many_ranks(r, random.Random(seed))

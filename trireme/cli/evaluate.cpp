@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "trireme/base/error.h"
 #include "trireme/cli/start.h"
+#include "trireme/cli/until_stopped.h"
 #include "trireme/settings/parse.h"
 
 namespace trireme::cli {
@@ -36,7 +39,13 @@ int run_evaluate(Arguments arguments) {
                throw UsageError("error: no checkpoint is named\n  trireme evaluate out/austen --text my.txt");
              train::check_evaluate(settings);
            },
-       .run = train::evaluate},
+       .run =
+           [](const Settings& settings, const launch::RankEnvironment& environment) {
+             return run_until_stopped(
+                 environment, [&] { return train::evaluate(settings, environment); },
+                 [] { return std::string("stopped by request: nothing was written"); });
+           },
+       .when_asked = [](const Settings&) { return launch::WhenStopped::ends; }},
       arguments);
 }
 

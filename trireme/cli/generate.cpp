@@ -1,14 +1,41 @@
 #include "trireme/train/generate.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstdio>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/cli/start.h"
+#include "trireme/cli/until_stopped.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/generate_many.h"
 
 namespace trireme::cli {
+namespace {
+
+// Texts in a file stay, and the same command writes the others. Other texts are for whoever reads them: a signal ends
+// them.
+launch::WhenStopped when_asked(const Settings& settings) {
+  return settings.generate.prompts && settings.generate.output ? launch::WhenStopped::goes_on
+                                                               : launch::WhenStopped::dies;
+}
+
+int run_ranks(const Settings& settings, const launch::RankEnvironment& environment) {
+  const auto work = [&] {
+    return train::generate(settings, environment, [](std::string_view text) {
+      if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+        base::throw_file_error("write", "standard output", errno);
+    });
+  };
+  if (when_asked(settings) == launch::WhenStopped::dies) return work();
+  return run_until_stopped(environment, work, [&] {
+    return fmt::format("stopped by request: {}; give the command again", train::texts_written(settings));
+  });
+}
+
+}  // namespace
 
 int run_generate(Arguments arguments) {
   return start(
@@ -36,13 +63,8 @@ int run_generate(Arguments arguments) {
                throw UsageError("error: no checkpoint is named\n  trireme generate out/austen --prompt \"It is\"");
              train::check_generate(settings);
            },
-       .run =
-           [](const Settings& settings, const launch::RankEnvironment& environment) {
-             return train::generate(settings, environment, [](std::string_view text) {
-               if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-                 base::throw_file_error("write", "standard output", errno);
-             });
-           }},
+       .run = run_ranks,
+       .when_asked = when_asked},
       arguments);
 }
 

@@ -92,7 +92,7 @@ int launch_on_hosts(const LaunchWords& words, const Settings& settings) {
                                {"master_addr", place.first_address}});
     return words.command(more);
   };
-  return launch::start_on_hosts(settings, on_host, [] {});
+  return launch::start_on_hosts(settings, trains(words.program[0]), on_host, [] {});
 }
 
 }  // namespace
@@ -115,12 +115,15 @@ int run_launch(Arguments arguments) {
   if (settings.launch.print && trains(words.program[0]) && !says_resume(words))
     words.program.insert(words.program.end(), {"--resume", "auto"});
   if (settings.launch.print)
-    return launch::print_job_file(settings, words.command({{"nproc_per_node", std::to_string(*settings.devices)}}));
+    return launch::print_job_file(settings, words.command({{"nproc_per_node", std::to_string(*settings.devices)}}),
+                                  trains(words.program[0]) || !is_subcommand(words.program[0])
+                                      ? launch::WhenStopped::resumes
+                                      : launch::WhenStopped::dies);
   if (settings.launch.hosts || settings.launch.hostfile) return launch_on_hosts(words, settings);
   launch::LaunchOptions options;
   options.num_ranks = static_cast<int>(*settings.devices);
   options.max_restarts = static_cast<int>(settings.launch.max_restarts);
-  options.tells_begin = trains(words.program[0]);
+  options.saves = options.tells_begin = trains(words.program[0]);
   options.oversubscribe = settings.launch.oversubscribe;
   launch::require_room(
       {.num_ranks = options.num_ranks, .bytes_of_a_rank = is_subcommand(words.program[0]) ? launch::kBytesOfARank : 0},

@@ -69,7 +69,7 @@ class Start {
     });
     // Only settings are checked: the job will see other files than this machine, and printing must create no files.
     if (settings_.launch.print && !is_rank_)
-      return launch::print_job(job_.subcommand, job_.saves_when_stopped, parsed_, arguments_);
+      return launch::print_job(job_.subcommand, job_.when_stopped(settings_), parsed_, arguments_);
     if (is_for_others_) return start_elsewhere();
     look_alone([this] {
       if (is_first()) plan_job();  // what no GPU computes is told before one is looked for
@@ -79,7 +79,7 @@ class Start {
       lock_.begin(settings_);
     });
     if (begins_job()) launch::tell_other_variables(settings_);
-    if (job_.saves_when_stopped) launch::install_stop_signal();
+    if (job_.when_stopped(settings_) != launch::WhenStopped::dies) launch::install_stop_signal();
     if (!is_rank_ && launch::stop_requested()) {  // a rank stops together with the others
       base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
       return launch::kStoppedEarly;
@@ -180,7 +180,7 @@ class Start {
 
   int start_elsewhere() {
     return launch::start_on_hosts(
-        settings_,
+        settings_, job_.saves_when_stopped,
         [&](const launch::HostPlace& where) {
           return launch::words_on_host(job_.subcommand, settings_, arguments_, where);
         },

@@ -7,6 +7,7 @@
 
 #include "trireme/cli/command.h"
 #include "trireme/launch/identity/environment.h"
+#include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/settings/parse.h"
 
 namespace trireme::cli {
@@ -24,8 +25,15 @@ struct Job {
   bool uses_gpus = false;  ///< accepts accelerator cuda
   /// Its run lies in out_dir, which it locks (cli/out_dir_lock.h). Other commands write to a folder inside out_dir.
   bool owns_out_dir = false;
-  /// Handles requests to stop (launch/supervise/stop_signal.h); other commands end by the signal.
+  /// Handles requests to stop (launch/supervise/stop_signal.h), and resumes.
   bool saves_when_stopped = false;
+  /// Of a command that does not save: what a request to stop does with such settings. By default the signal ends it.
+  std::function<launch::WhenStopped(const Settings&)> when_asked = {};
+  launch::WhenStopped when_stopped(const Settings& settings) const {
+    return saves_when_stopped ? launch::WhenStopped::resumes
+           : when_asked       ? when_asked(settings)
+                              : launch::WhenStopped::dies;
+  }
   int answer_code = 0;  ///< a rank's exit code that is a result, not a failure; 0: none
 };
 

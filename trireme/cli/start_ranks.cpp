@@ -38,7 +38,7 @@ int start_ranks(const RankStart& start, launch::RankEnvironment& environment) {
   const Settings& settings = start.parsed.settings;
   launch::LaunchOptions options;
   options.planned_bytes = start.planned_bytes;
-  options.tells_begin = job.saves_when_stopped;
+  options.saves = options.tells_begin = job.saves_when_stopped;
   options.oversubscribe = settings.launch.oversubscribe;
   std::optional<launch::MeetingFile> meeting;
   options.num_ranks = static_cast<int>(settings.devices.value_or(1));

@@ -149,6 +149,13 @@ void check_prompts(const Settings& settings, const fs::path& folder) {
   if (g.output && fs::exists(*g.output)) ResultFile(*g.output, about(settings, folder), /*is_first_rank=*/false);
 }
 
+std::string texts_written(const Settings& settings) {
+  const GenerateSettings& g = settings.generate;
+  const std::string lines = base::is_file(*g.output) ? base::read_file(*g.output) : "";
+  return fmt::format("{} of {} are written", base::human_count(std::ranges::count(lines, '\n')),
+                     base::plural(std::ssize(read_prompts(*g.prompts)) * g.samples, "text"));
+}
+
 int generate_many(const Settings& settings, const launch::RankEnvironment& environment) {
   const GenerateSettings& g = settings.generate;
   std::vector<Prompt> prompts;

@@ -20,6 +20,9 @@ void tell_template(const GenerateSettings& settings, const Inference& in);
 /// Errors    UsageError
 void check_prompts(const Settings& settings, const std::filesystem::path& folder);
 
+/// "480 of 2,000 texts are written": how far the file of results is. Errors    UsageError
+std::string texts_written(const Settings& settings);
+
 /// Writes a text for every prompt and sample. Every rank must call; each copy of the model has its own prompts.
 /// @returns  the exit code
 int generate_many(const Settings& settings, const launch::RankEnvironment& environment);

@@ -24,6 +24,10 @@ std::string command_of(const JobFile& job, const std::string& between) {
   return text;
 }
 
+bool goes_on(const JobFile& job) {
+  return job.when_stopped == WhenStopped::goes_on || job.when_stopped == WhenStopped::resumes;
+}
+
 // A name that both schedulers accept: letters, digits, dashes; a letter first; not too long for a pod's host name.
 std::string name_of(const JobFile& job) {
   constexpr size_t kLongest = 40;
@@ -119,6 +123,22 @@ std::string shell_quoted(const std::string& word) {
 std::string sbatch_file(const JobFile& job) {
   check_words(job);
   const int cores = job.ranks_per_node * job.threads_per_rank;
+  const std::string signal = fmt::format(
+      "# So many seconds before the end the ranks hear of it, save and exit with {}.\n"
+      "#SBATCH --signal=USR1@{}\n",
+      kStoppedEarly, (job.grace + kSlurmClock).count());
+  const std::string on_full_disk = fmt::format("[ $code -eq {} ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {} ]",
+                                               base::kStorageFailed, kTriesOfADisk);
+  const std::string requeue =
+      goes_on(job) ? fmt::format(
+                         "# Stopped by request, state saved: back into the queue. So is a run whose disk took "
+                         "no more, for a few times.\n"
+                         "if [ $code -eq {} ] || {{ {}; }}; then\n",
+                         kStoppedEarly, on_full_disk)
+                   : fmt::format(
+                         "# Its disk took no more: back into the queue, for a few times.\n"
+                         "if {}; then\n",
+                         on_full_disk);
   return fmt::format(
       "#!/bin/bash\n"
       "# {nodes} machines, one task on each, which starts {ranks} ranks there. Submit it with: sbatch FILE\n"
@@ -134,29 +154,30 @@ std::string sbatch_file(const JobFile& job) {
       "# A job that starts again goes on in the same log.\n"
       "#SBATCH --open-mode=append\n"
       "#SBATCH --requeue\n"
-      "# So many seconds before the end the ranks hear of it, save and exit with {stopped}.\n"
-      "#SBATCH --signal=USR1@{notice}\n"
+      "{signal}"
       "\n"
       "srun --cpus-per-task={cores} --kill-on-bad-exit=0 \\\n"
       "  {command}\n"
       "code=$?\n"
-      "# Stopped by request, state saved: back into the queue. So is a run whose disk took no more, for a few times.\n"
-      "if [ $code -eq {stopped} ] || {{ [ $code -eq {disk} ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {tries} ]; }}; "
-      "then\n"
+      "{requeue}"
       "  scontrol requeue \"$SLURM_JOB_ID\"\n"
       "fi\n"
       "exit $code\n",
       fmt::arg("nodes", job.num_nodes), fmt::arg("ranks", job.ranks_per_node), fmt::arg("cores", cores),
       fmt::arg("gpus", job.on_gpus ? fmt::format("#SBATCH --gpus-per-node={}\n", job.ranks_per_node) : ""),
-      fmt::arg("name", name_of(job)), fmt::arg("folder", shell_quoted(job.folder)), fmt::arg("stopped", kStoppedEarly),
-      fmt::arg("disk", base::kStorageFailed), fmt::arg("tries", kTriesOfADisk),
-      fmt::arg("notice", (job.grace + kSlurmClock).count()), fmt::arg("command", command_of(job, " \\\n    ")));
+      fmt::arg("name", name_of(job)), fmt::arg("folder", shell_quoted(job.folder)),
+      fmt::arg("signal", goes_on(job) ? signal : ""), fmt::arg("requeue", requeue),
+      fmt::arg("command", command_of(job, " \\\n    ")));
 }
 
 std::string k8s_file(const JobFile& job) {
   check_words(job);
   check_k8s(job);
   const std::string name = name_of(job);
+  const std::string again = fmt::format(
+      "    - action: Ignore  # stopped by request, state saved: starts again and goes on\n"
+      "      onExitCodes: {{containerName: trireme, operator: In, values: [{}]}}\n",
+      kStoppedEarly);
   std::string arguments;
   for (const std::string& word : job.arguments) arguments += fmt::format("            - {}\n", yaml_quoted(word));
   return fmt::format(
@@ -185,8 +206,7 @@ std::string k8s_file(const JobFile& job) {
       "    rules:\n"
       "    - action: FailJob  # refused settings: the next pod would refuse them, too\n"
       "      onExitCodes: {{containerName: trireme, operator: In, values: [2]}}\n"
-      "    - action: Ignore  # stopped by request, state saved: starts again and goes on\n"
-      "      onExitCodes: {{containerName: trireme, operator: In, values: [{stopped}]}}\n"
+      "{again}"
       "    - action: Ignore  # evicted, or its machine is gone\n"
       "      onPodConditions:\n"
       "      - {{type: DisruptionTarget, status: \"True\"}}\n"
@@ -213,7 +233,7 @@ std::string k8s_file(const JobFile& job) {
       "      - name: shared\n"
       "        persistentVolumeClaim: {{claimName: {claim}}}\n",
       fmt::arg("nodes", job.num_nodes), fmt::arg("ranks", job.ranks_per_node), fmt::arg("name", name),
-      fmt::arg("failures", 3 * job.num_nodes), fmt::arg("stopped", kStoppedEarly),
+      fmt::arg("failures", 3 * job.num_nodes), fmt::arg("again", goes_on(job) ? again : ""),
       fmt::arg("patience", (job.grace + kEnding).count()), fmt::arg("image", yaml_quoted(job.image)),
       fmt::arg("mount", yaml_quoted(job.mount)), fmt::arg("program", yaml_quoted("trireme")),
       fmt::arg("arguments", arguments), fmt::arg("port", job.master_port),

@@ -1,10 +1,12 @@
 // Job files for schedulers, made from the user's command. Pure functions; UsageError for words with control characters.
-// A job that must stop saves in time, exits with 75, is queued again and continues from its newest checkpoint.
+// A training that must stop saves in time, exits with 75, is queued again and continues from its newest checkpoint.
 #pragma once
 
 #include <chrono>
 #include <string>
 #include <vector>
+
+#include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::launch {
 
@@ -19,11 +21,12 @@ struct JobFile {
   int master_port = 29500;  ///< for k8s_file
   std::string image, claim, mount;  ///< for k8s_file: container image, PersistentVolumeClaim, its path in the pods
   std::vector<std::string> hosts;  ///< for host_file
+  WhenStopped when_stopped = WhenStopped::resumes;  ///< one that does not go on is not asked to stop
 };
 
 /// A batch script. It has one task per machine, which starts that machine's ranks. Slurm signals the time limit early
-/// enough for `grace`. The job is requeued if its exit code is 75, and if it is 74 (a full disk) and the job has been
-/// restarted fewer than five times.
+/// enough for `grace`, if the command goes on when it is given again. Then the job is requeued if its exit code is 75.
+/// Any job is if the code is 74 (a full disk) and it has been restarted fewer than five times.
 std::string sbatch_file(const JobFile& job);
 
 /// A headless Service and an Indexed Job as YAML. A pod that was evicted or exited with 75 starts again. Exit code 2

@@ -57,7 +57,7 @@ std::vector<std::string> command_of_the_job(std::span<const std::string> argumen
   return kept;
 }
 
-int print_job(const std::string& subcommand, bool can_resume, const ParsedSettings& parsed,
+int print_job(const std::string& subcommand, WhenStopped when_stopped, const ParsedSettings& parsed,
               std::span<const std::string> arguments) {
   const std::string_view kind = config::name_of(*parsed.settings.launch.print);
   if (!parsed.typed("launch.print"))
@@ -69,10 +69,11 @@ int print_job(const std::string& subcommand, bool can_resume, const ParsedSettin
     throw UsageError(
         "error: overwrite removes what lies in out_dir, and a job that is queued again would remove its own "
         "checkpoints: leave out --overwrite, and remove the earlier run before");
-  return print_job_file(parsed.settings, words_of(subcommand, can_resume, parsed, arguments));
+  return print_job_file(parsed.settings, words_of(subcommand, when_stopped == WhenStopped::resumes, parsed, arguments),
+                        when_stopped);
 }
 
-int print_job_file(const Settings& s, std::vector<std::string> words) {
+int print_job_file(const Settings& s, std::vector<std::string> words, WhenStopped when_stopped) {
   namespace fs = std::filesystem;
   const JobKind kind = *s.launch.print;
   // The room of other machines is unknown here; only the limit on the number of ranks applies.
@@ -87,7 +88,8 @@ int print_job_file(const Settings& s, std::vector<std::string> words) {
               .on_gpus = s.accelerator == engine::Accelerator::cuda,
               .grace = std::chrono::duration_cast<std::chrono::seconds>(s.launch.grace),
               .master_port = static_cast<int>(s.launch.master_port),
-              .image = s.launch.image.value_or("")};
+              .image = s.launch.image.value_or(""),
+              .when_stopped = when_stopped};
   const std::string volume = s.launch.volume.value_or("");
   if (const size_t colon = volume.find(':'); colon != std::string::npos) {
     job.claim = volume.substr(0, colon);

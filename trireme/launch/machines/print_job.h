@@ -6,19 +6,20 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/settings/parse.h"
 
 namespace trireme::launch {
 
 /// Prints the file that launch.print asks for; nothing is started. `arguments` are those after `subcommand`, as typed.
-/// The file's command sets devices and num_nodes. If the run `can_resume`, it continues from its newest checkpoint.
+/// The file's command sets devices and num_nodes. A run that resumes continues from its newest checkpoint.
 /// Errors    UsageError as job_file.h; with overwrite; if launch.print is in a file or the environment, because
 ///           the job would print again
-int print_job(const std::string& subcommand, bool can_resume, const ParsedSettings& parsed,
+int print_job(const std::string& subcommand, WhenStopped when_stopped, const ParsedSettings& parsed,
               std::span<const std::string> arguments);
 
 /// The same for `words`: the whole command without the program's name. Errors    as job_file.h
-int print_job_file(const Settings& settings, std::vector<std::string> words);
+int print_job_file(const Settings& settings, std::vector<std::string> words, WhenStopped when_stopped);
 
 /// Settings of the group launch that choose machines, without the group's name. On each of these machines, the job's
 /// own command leaves them out; otherwise it would start all machines again.

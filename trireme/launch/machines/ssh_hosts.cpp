@@ -99,7 +99,8 @@ std::vector<std::string> words_on_host(const std::string& subcommand, const Sett
   return words;
 }
 
-int start_on_hosts(const Settings& settings, const std::function<std::vector<std::string>(const HostPlace&)>& words,
+int start_on_hosts(const Settings& settings, bool saves,
+                   const std::function<std::vector<std::string>(const HostPlace&)>& words,
                    const std::function<void()>& check) {
   const std::vector<HostRanks> hosts = ssh_hosts(settings);
   const std::string& first = hosts.front().name;  // user@host
@@ -111,7 +112,8 @@ int start_on_hosts(const Settings& settings, const std::function<std::vector<std
                     address, settings.launch.master_addr ? "" : ", or say --launch.master_addr"));
   SshJob job{.ssh = find_ssh(),
              .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-             .grace = settings.launch.grace};
+             .grace = settings.launch.grace,
+             .saves = saves};
   // With launch.token_file, every machine has the token already.
   const std::string token = settings.launch.token_file ? "" : store::draw_token();
   for (const HostRanks& host : hosts)

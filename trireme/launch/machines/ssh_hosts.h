@@ -27,9 +27,11 @@ struct HostPlace {
 };
 
 /// Starts a command on all hosts and waits (ssh_start.h). `words` gives a machine's command without the program's name.
-/// `check` is called after this function's own checks, and throws what the caller refuses.
+/// `check` is called after this function's own checks, and throws what the caller refuses. `saves`: asked to stop, the
+/// command saves.
 /// Errors    UsageError if there is no ssh, or if the other machines cannot reach the first
-int start_on_hosts(const Settings& settings, const std::function<std::vector<std::string>(const HostPlace&)>& words,
+int start_on_hosts(const Settings& settings, bool saves,
+                   const std::function<std::vector<std::string>(const HostPlace&)>& words,
                    const std::function<void()>& check);
 
 /// A training command's words for one machine, with settings for the machine's place.

@@ -149,7 +149,8 @@ class SshSupervisor {
         stop_signal_ = number;
         stop_asked_at_ = Clock::now();
         if (is_asked) continue;
-        say("stopping: all machines finish the step and save; a second signal ends the connections");
+        say(fmt::format("stopping: all machines {}; a second signal ends the connections",
+                        job_.saves ? "finish the step and save" : "are asked to end"));
         ask_to_stop();
       } else if (number == SIGUSR1 || (number != SIGINT && Clock::now() - stop_asked_at_ < kSameRequest)) {
         continue;

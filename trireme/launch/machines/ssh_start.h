@@ -36,6 +36,7 @@ struct SshJob {
   std::string ssh;  ///< path of ssh: find_ssh()
   std::string program;  ///< path of trireme, the same everywhere
   std::chrono::milliseconds grace{30'000};  ///< from a request to stop until connections are ended
+  bool saves = true;  ///< asked to stop, the command finishes its step and saves
 };
 
 /// The ssh on PATH. Errors    UsageError if there is none

@@ -54,6 +54,7 @@ struct LaunchOptions {
   int max_restarts = 0;  ///< how often all ranks restart after a failure; with a rendezvous its decider counts
   std::int64_t planned_bytes = 0;  ///< of the arenas of all these ranks together, if known (room.h)
   bool tells_begin = false;  ///< ranks call report_begun(): until all have, a stop ends them within two seconds
+  bool saves = true;  ///< asked to stop, ranks finish their step and save; else they only end, and messages say that
   bool oversubscribe = false;  ///< starts them even if this machine has no room for them
   Nodes nodes = {};
   int lock_fd = -1;  ///< the lock on out_dir (folder_lock.h), which ranks inherit; -1: none

@@ -14,7 +14,15 @@
 
 namespace trireme::launch {
 
-constexpr int kStoppedEarly = 75;  ///< exit code: stopped by request, state saved, can be resumed (EX_TEMPFAIL)
+constexpr int kStoppedEarly = 75;  ///< exit code: stopped by request, may be given again (EX_TEMPFAIL)
+
+/// What becomes of a command that is asked to stop, and of the same command when it is given again.
+enum class WhenStopped {
+  dies,     ///< the signal ends it
+  ends,     ///< exits with kStoppedEarly, and has written nothing: it begins again
+  goes_on,  ///< exits with kStoppedEarly, and what it has written stays: it goes on
+  resumes,  ///< likewise with its state saved: it goes on with --resume auto
+};
 
 /// Signals within this time are one request: timeout, systemd and Slurm may send theirs twice.
 inline constexpr std::chrono::seconds kSameRequest{1};

@@ -165,7 +165,8 @@ void Supervisor::ask_to_stop(int number) {
     if (rank.alive()) pass_on_stop(rank.outcome.pid, number);
   const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
   if (options_.quiet) return;
-  say(ends_unbegun()
+  say(!options_.saves ? fmt::format("stopping: ranks are asked to end; {} kills them at once", again)
+      : ends_unbegun()
           ? fmt::format("stopping: no step has begun, so there is nothing to save; {} kills the ranks at once", again)
           : fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
 }

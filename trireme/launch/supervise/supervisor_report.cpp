@@ -92,14 +92,15 @@ int Supervisor::report(std::optional<Failure>& failure) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   };
   if (kill_requested_) {
-    say(fmt::format("killed at once after {}, as asked; nothing was saved since the last checkpoint",
-                    base::human_duration(Clock::now() - started_)));
+    say(fmt::format("killed at once after {}, as asked{}", base::human_duration(Clock::now() - started_),
+                    options_.saves ? "; nothing was saved since the last checkpoint" : ""));
     return 128 + stop_signal_;
   }
   const auto* first = first_failure(outcomes);
   const bool unbegun = stop_signal_ != 0 && (ended_unbegun_ || num_started_ < options_.num_ranks);
   if (unbegun && (first == nullptr || first->consequence)) {
-    say(fmt::format("stopped by {} before the first step, with nothing saved{}", name_of_stop(stop_signal_),
+    say(fmt::format("stopped by {} before {}{}", name_of_stop(stop_signal_),
+                    options_.saves ? "the first step, with nothing saved" : "anything began",
                     num_started_ < options_.num_ranks
                         ? fmt::format(": {} of {} ranks had been started", num_started_, options_.num_ranks)
                         : ""));
@@ -157,7 +158,7 @@ int Supervisor::report(std::optional<Failure>& failure) {
     saved |= code_of(outcome) == kStoppedEarly;
   }
   if (!unsaved.empty()) {
-    say(fmt::format("{} ended by the signal before saving", name_ranks(unsaved)));
+    say(fmt::format("{} ended by the signal{}", name_ranks(unsaved), options_.saves ? " before saving" : ""));
     return 128 + stop_signal_;
   }
   if (saved) return kStoppedEarly;

@@ -1,0 +1,19 @@
+// Work that may end anywhere when it is asked to: what it has done is in files already, or it has written nothing.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "trireme/launch/identity/environment.h"
+
+namespace trireme::cli {
+
+/// Runs `work` and returns its exit code. If a stop is requested meanwhile, this process ends with kStoppedEarly
+/// within half a second, and the first rank says `last_words`. Every rank that the request reaches does so at about
+/// the same time. The handlers are installed already (install_stop_signal).
+///
+/// Errors    what `work` throws, unless another rank has ended first because of the request
+int run_until_stopped(const launch::RankEnvironment& environment, const std::function<int()>& work,
+                      const std::function<std::string()>& last_words);
+
+}  // namespace trireme::cli
