@@ -290,6 +290,7 @@ void check_evaluate(const Settings& settings) {
     throw UsageError("a model that classifies texts writes none; evaluate --classify by itself");
   if (e.classify) return check_predict(settings);
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
+  if (e.text && base::is_file(*e.text)) base::require_text_file(*e.text);
   read_tasks(e);
   const Inference known = check_inference(settings, place_of(e), /*one_copy=*/false, [&e] { return has_text(e); });
   if (e.score) check_score(e, known.tokenizer.get(), known.config);
