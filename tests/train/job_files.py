@@ -67,7 +67,7 @@ def mistakes(r):
     ring.check(result.code == 0 and re.search(r"finetune_lora\W+model\W+--resume\W+auto", result.out), "and knows finetune, as trireme does", str(result))
     for words, goes_on in ((["generate", "m", "--prompts", "p.jsonl", "--output", "t.jsonl"], True), (["generate", "m", "--prompts", "p.jsonl"], False),
                            (["evaluate", "m", "--text", "t.txt"], False)):
-        result = r.run([r.program, *words, "--devices", "2", "--print", "sbatch"])
+        result = r.run([r.program, *words, "--devices", "2", "--launch.print", "sbatch"])
         ring.check(result.code == 0 and ("--signal=USR1" in result.out) == goes_on and ("-eq 75" in result.out) == goes_on and "--resume" not in result.out,
                    f"{' '.join(words)}: {'is asked to stop and goes on' if goes_on else 'is not asked to stop'}", str(result))
     hosts = printed(r, "hostfile", "--hosts", "a:4,b:4", devices=4).out.splitlines()

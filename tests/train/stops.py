@@ -119,7 +119,7 @@ def commands_that_do_not_train(r):
     prompts, text, count = r.folder / "prompts.jsonl", r.folder / "long.txt", 240
     words = r.text.read_text()
     prompts.write_text("".join(json.dumps({"prompt": words[4 * i:4 * i + 20]}) + "\n" for i in range(count)))
-    text.write_text(words * (20_000_000 // len(words) + 1))
+    text.write_text(words * (5_000_000 // len(words) + 1))
     for devices, number in ((1, signal.SIGUSR1), (2, signal.SIGTERM)):
         out = r.folder / f"texts-{devices}.jsonl"
         command = list(map(str, [r.program, "generate", run, "--prompts", prompts, "--output", out, "--max_new_tokens", 60, "--batch_size", 4, "--devices", devices,
