@@ -109,6 +109,24 @@ def programs_judge(j):
     ring.require(result.code == 0, "held-out groups may fail", str(result))
     ring.check(ring.metrics(r.folder / "held-out")[1]["measures"].get("val_failed_groups") == 4, "their number is told", str(result))
 
+    result = r.run(j.command("leaves-all-out", mode="leaves all out", train__max_steps=1))
+    ring.check(result.code == 0 and not {"reward", "reward_std", "rewards/command"} & set(ring.metrics(r.folder / "leaves-all-out")[1]["measures"]),
+               "where all answers are left out, there is no mean reward", str(result))
+
+    told = {}
+    for mode in ("counts", "dies held out at times", "dies held out"):
+        out = mode.replace(" ", "-")
+        result = r.run(j.command(f"held-{out}", mode=mode, train__max_steps=1, grpo__val_prompts=j.prompts, grpo__eval_samples=2))
+        ring.require(result.code == 0, f"a program that {mode} judges held-out prompts", str(result))
+        told[mode] = (ring.metrics(r.folder / f"held-{out}")[1]["measures"], result.err)
+    names = {"val_reward", "val_mean@2", "val_rewards/command"}
+    ring.check(names <= set(told["counts"][0]) and "held out" not in told["counts"][1], "held-out rewards are told", str(told))
+    ring.check(names <= set(told["dies held out at times"][0]) and re.search(r"held out, val_reward: 4 of 12 groups have no reward and are left out; command: .* ended with exit code 3",
+                                                                            told["dies held out at times"][1]),
+               "held-out groups that fail are left out of the mean, with a warning", str(told))
+    ring.check(not names & set(told["dies held out"][0]) and "held out, val_mean@2: 12 of 12 groups have no reward" in told["dies held out"][1],
+               "where all of them fail, there is a warning and no number", str(told))
+
     result = r.run(j.command("thinks", mode="thinks", train__max_steps=2, comm__timeout="3s"))
     ring.check(result.code == 0, "a rank whose program takes longer than comm.timeout is waited for", str(result))
 

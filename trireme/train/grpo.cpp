@@ -73,9 +73,22 @@ struct Tally {
       squares += *a.reward * *a.reward;
     }
   }
-  double mean_reward() const { return judged > 0 ? reward / judged : 0; }
-  double part(size_t i) const { return i < parts.size() && part_counts[i] > 0 ? parts[i] / part_counts[i] : 0; }
+  // kLeftOut: there is none.
+  double mean_reward() const { return judged > 0 ? reward / judged : kLeftOut; }
+  double deviation() const {
+    return judged > 0 ? std::sqrt(std::max(0.0, squares / judged - mean_reward() * mean_reward())) : kLeftOut;
+  }
+  double part(size_t i) const { return i < parts.size() && part_counts[i] > 0 ? parts[i] / part_counts[i] : kLeftOut; }
+  std::string text_of_failures(const std::string& first) const {
+    return fmt::format("{} of {} have no reward and are left out; {}", failed,
+                       base::plural(static_cast<int64_t>(groups), "group"), first);
+  }
 };
+
+// Adds a number that there is.
+void add_measure(std::vector<base::Measured>& to, std::string name, double value) {
+  if (!std::isnan(value)) to.push_back({std::move(name), value});
+}
 
 uint64_t hash_of_file(const fs::path& file) { return base::hash_text(base::read_file(file)); }
 
@@ -155,6 +168,7 @@ class Grpo : public Task {
   int64_t held_out_samples() const override { return std::ssize(held_out_.all); }
 
   std::string held_out_text() const override {
+    if (held_out_measures_.empty()) return "held out, before training: no answer could be rewarded";
     std::string text = "held out, before training:";
     for (const base::Measured& measured : held_out_measures_)
       text += fmt::format("  {} {:.3f}", measured.name, measured.value);
@@ -176,7 +190,7 @@ class Grpo : public Task {
   void add_measures(base::StepEvent& event, bool evaluated) const override {
     const std::vector<std::string> names = measure_names();
     for (size_t i = 0; i < std::min(names.size(), rollout_.measures.size()); ++i)
-      event.measures.push_back({names[i], rollout_.measures[i]});
+      add_measure(event.measures, names[i], rollout_.measures[i]);
     event.measures.insert(event.measures.end(), rollout_.corrections.begin(), rollout_.corrections.end());
     event.measures.insert(event.measures.end(), memory_.begin(), memory_.end());
     if (evaluated) event.measures.insert(event.measures.end(), held_out_measures_.begin(), held_out_measures_.end());
@@ -298,9 +312,7 @@ class Grpo : public Task {
             fmt::format("no answer of step {} could be rewarded: {}", step, failure_of(rollout.groups, groups)));
       if (tally.failed > 0 && failure.empty()) failure = failure_of(rollout.groups, groups);
     }
-    if (!failure.empty() && s_.is_first_rank())
-      base::warn("step {}: {} of {} have no reward and are left out; {}", step, tally.failed,
-                 base::plural(static_cast<int64_t>(tally.groups), "group"), failure);
+    if (!failure.empty() && s_.is_first_rank()) base::warn("step {}: {}", step, tally.text_of_failures(failure));
     if (refills) set_advantages(g_, rollout.groups);  // the batch's deviation is that of what is left
     if (g_.correction() != SamplerCorrection::none)
       for (RolloutGroup& group : rollout.groups)
@@ -308,10 +320,10 @@ class Grpo : public Task {
     if (g_.scores_answers()) score_answers(s_, rollout.groups, &RolloutAnswer::logprobs);
     rollout.corrections = set_corrections(g_, rollout.groups);
     if (reference_) reference_->score(rollout.groups);
-    const double mean = tally.mean_reward(), seconds = watch.seconds();
+    const double seconds = watch.seconds();
     const auto each = [](double sum, double count) { return count > 0 ? sum / count : 0; };
-    rollout.measures = {mean,
-                        std::sqrt(std::max(0.0, each(tally.squares, tally.judged) - mean * mean)),
+    rollout.measures = {tally.mean_reward(),
+                        tally.deviation(),
                         each(tally.tokens, tally.answers),
                         each(tally.truncated, tally.answers),
                         each(tally.nats, tally.tokens),
@@ -332,11 +344,14 @@ class Grpo : public Task {
   }
 
   void judge_held_out(const std::string& name, const std::vector<int64_t>& all, const Drawing& drawing, bool by_part) {
+    const std::vector<RolloutGroup> groups = writer_.write(held_out_.all, all, drawing, 0);
     Tally tally;
-    for (const RolloutGroup& group : writer_.write(held_out_.all, all, drawing, 0)) tally.add(group);
-    held_out_measures_.push_back({name, tally.mean_reward()});
+    for (const RolloutGroup& group : groups) tally.add(group);
+    if (tally.failed > 0 && s_.is_first_rank())
+      base::warn("held out, {}: {}", name, tally.text_of_failures(failure_of({}, groups)));
+    add_measure(held_out_measures_, name, tally.mean_reward());
     for (size_t i = 0; by_part && i < rewards_.size(); ++i)
-      held_out_measures_.push_back({"val_rewards/" + rewards_[i].reward->name(), tally.part(i)});
+      add_measure(held_out_measures_, "val_rewards/" + rewards_[i].reward->name(), tally.part(i));
     if (by_part && tally.failed > 0) held_out_measures_.push_back({kHeldOutFailures, tally.failed});
   }
 
