@@ -17,11 +17,17 @@
 namespace trireme::data {
 namespace {
 
-// Bytes, between two tokens: 256 text 257 258.
+// Bytes, between two tokens: 256 text 257 258. The text <sep> is the special token 259.
 class Bracketed final : public text::Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, const text::EncodeOptions& options) const override {
-    std::vector<int32_t> ids = bytes_.encode(text);
+    constexpr std::string_view kSpecial = "<sep>";
+    std::vector<int32_t> ids;
+    for (size_t at = 0; at < text.size();) {
+      const bool is_special = options.parse_special && text.substr(at).starts_with(kSpecial);
+      ids.push_back(is_special ? 259 : static_cast<unsigned char>(text[at]));
+      at += is_special ? kSpecial.size() : 1;
+    }
     if (!options.add_special) return ids;
     ids.insert(ids.begin(), 256);
     ids.push_back(257);
@@ -29,13 +35,10 @@ class Bracketed final : public text::Tokenizer {
     return ids;
   }
   std::string decode(std::span<const int32_t>, const text::DecodeOptions&) const override { return ""; }
-  int64_t vocab_size() const override { return 259; }
+  int64_t vocab_size() const override { return 260; }
   std::string name() const override { return "bracketed"; }
   uint64_t fingerprint() const override { return 1; }
   std::vector<int32_t> document_separator() const override { return {}; }
-
- private:
-  text::ByteTokenizer bytes_;
 };
 
 std::filesystem::path written(const TemporaryFolder& folder, const std::string& text) {
@@ -114,6 +117,12 @@ TEST(TextEncoder, ALongTextLosesItsEndButNotWhatIsBehindIt) {
   const text::ByteTokenizer bytes;
   EXPECT_THAT(refusal([&] { TextEncoder(bytes, 3).encode({.text = "", .where = "f:7"}); }),
               testing::HasSubstr("f:7: the text is empty"));
+}
+
+TEST(TextEncoder, SpecialTokensInATextBecomeTheirIdsAsInTransformers) {
+  const Bracketed tokenizer;
+  EXPECT_EQ(TextEncoder(tokenizer, 8).encode({.text = "a<sep>b", .where = "f:1"}).tokens,
+            (std::vector<int32_t>{256, 'a', 259, 'b', 257, 258}));
 }
 
 TEST(LabeledDataset, ARowIsATextWithItsLabelAndPadding) {

@@ -17,6 +17,27 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Bytes, and the special token <end> with the id 256, which ends a text.
+class Ending final : public text::Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text, const text::EncodeOptions& options) const override {
+    constexpr std::string_view kEnd = "<end>";
+    std::vector<int32_t> ids;
+    for (size_t at = 0; at < text.size();) {
+      const bool is_end = options.parse_special && text.substr(at).starts_with(kEnd);
+      ids.push_back(is_end ? 256 : static_cast<unsigned char>(text[at]));
+      at += is_end ? kEnd.size() : 1;
+    }
+    return ids;
+  }
+  std::string decode(std::span<const int32_t>, const text::DecodeOptions&) const override { return ""; }
+  int64_t vocab_size() const override { return 257; }
+  std::string name() const override { return "ending"; }
+  uint64_t fingerprint() const override { return 1; }
+  std::vector<int32_t> document_separator() const override { return {256}; }
+  std::optional<int32_t> eos_id() const override { return 256; }
+};
+
 PreferencePair parsed(const std::string& record) { return parse_preference_pair(record, "pairs.jsonl:7"); }
 
 PreferenceData loaded(const std::string& lines, PreferenceOptions options, DataSettings settings = {}) {
@@ -158,6 +179,16 @@ TEST(PreferenceData, RefusesWhatLeavesNothing) {
   EXPECT_THAT([&] { loaded(same + same, options); },
               testing::ThrowsMessage<UsageError>(HasSubstr("2 left out because both replies are equal")));
   EXPECT_THAT([&] { loaded("", options); }, testing::ThrowsMessage<UsageError>(HasSubstr("holds no pair")));
+}
+
+// TRL puts the end behind a reply that does not end with it, and then encodes both with their special tokens.
+TEST(PreferenceData, SpecialTokensInPlainTextBecomeTheirIdsAndAReplyEndsOnce) {
+  const Ending tokenizer;
+  const PairEncoder encoder(tokenizer, nullptr, {.most_tokens = 32});
+  const TokenPair pair = encoder.encode(parsed(R"({"prompt": "p<end>q", "chosen": "c<end>", "rejected": "r"})")).pair;
+  EXPECT_THAT(pair.chosen.tokens, ElementsAre('p', 256, 'q', 'c', 256));
+  EXPECT_THAT(pair.rejected.tokens, ElementsAre('p', 256, 'q', 'r', 256));
+  EXPECT_EQ(pair.chosen.prompt_tokens, 3);
 }
 
 TEST(PreferenceData, ATextIsCutAtItsEndOrAtItsStart) {

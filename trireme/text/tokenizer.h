@@ -36,8 +36,9 @@ struct EncodeOptions {
   bool tiktoken_bytes = false;
   TextBefore before = TextBefore::nothing;
 };
-/// For texts of users and of sets: whatever they hold is text, and the tokenizer's template goes around it.
-constexpr EncodeOptions kWholeText{.parse_special = false, .add_special = true};
+/// For whole texts that are no conversations: as transformers and TRL encode them. Messages of conversations are
+/// encoded by ChatEncoder, so that nobody can forge the end of one.
+constexpr EncodeOptions kWholeText{.parse_special = true, .add_special = true};
 
 struct DecodeOptions {
   bool skip_special = false;  ///< leave special tokens out

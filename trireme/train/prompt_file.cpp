@@ -109,7 +109,7 @@ std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokeniz
                             const GenerateSettings& settings) try {
   std::vector<int32_t> ids;
   if (prompt.messages.empty()) {
-    ids = tokenizer.encode(prompt.text, {.parse_special = true, .add_special = true});
+    ids = tokenizer.encode(prompt.text, text::kWholeText);
     if (ids.empty()) ids = tokenizer.document_separator();  // what stands before any text
     if (ids.empty()) ids = tokenizer.encode("\n");
   } else {

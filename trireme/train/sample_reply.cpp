@@ -28,7 +28,7 @@ std::vector<int64_t> wide_ids(std::span<const int32_t> ids) { return {ids.begin(
 
 std::vector<int64_t> prompt_of_text(const std::string& text, const data::TrainingData& data,
                                     const text::Tokenizer& tokenizer) {
-  if (data.chat_template.empty()) return wide_ids(tokenizer.encode(text, {.add_special = true}));
+  if (data.chat_template.empty()) return wide_ids(tokenizer.encode(text, text::kWholeText));
   const text::ChatFamily& family = text::find_chat_family(data.chat_template);
   const std::vector<text::ChatMessage> message = {{"user", text}};
   return wide_ids(
