@@ -79,6 +79,12 @@ TEST(EpochLoss, OfTheLastPassIsToldAtTheLastStep) {
   EXPECT_EQ(last_of(EpochLoss(), 1, 3, 3, 0.3), "");     // train.max_steps ends it
   EXPECT_EQ(last_of(EpochLoss(0, 2), 1, 3, 3, 0.3), "");
   EXPECT_EQ(last_of(EpochLoss(0, 1), 1, 2, 3, 0.3), "");
+  EXPECT_EQ(last_of(EpochLoss(0, 1), 1, 4, 4, 0.15), "");  // two more steps of such batches have room
+  EXPECT_EQ(last_of(EpochLoss(0, 1, /*steps_of_batch=*/4), 1, 4, 4, 0.15),
+            "epoch    1 ended with step 4: mean training loss 2.5000 over 4 steps");
+  EXPECT_EQ(last_of(EpochLoss(0, 1), 1, 2, 2, 0.8),
+            "epoch    1 ended with step 2: mean training loss 1.5000 over 2 steps");
+  EXPECT_EQ(last_of(EpochLoss(0, 1), 1, 3, 3, 0.6), "");  // it ended with step 2, and further prompts were read
 }
 
 }  // namespace

@@ -149,6 +149,21 @@ def other_settings_want_other_answers(j):
     ring.check(result.code == 2 and "grpo.batch_size was 4, is 2 now, and train.epochs counts steps of one size" in result.err, "with epochs a rollout keeps its size", str(result))
 
 
+def passes_end_once(j):
+    """12 prompts, 4 a rollout, two steps each: a pass is six steps, also where a run stops inside a rollout."""
+    r = j.r
+    result = r.run(j.command("passes", train__max_steps=None, train__epochs=2))
+    rows = ring.metrics(r.folder / "passes")
+    told = {step: row["measures"]["epoch_loss"] for step, row in rows.items() if "epoch_loss" in row["measures"]}
+    want = {last: sum(rows[step]["loss"] for step in range(last - 5, last + 1)) / 6 for last in (6, 12)}
+    ring.check(result.code == 0 and sorted(rows) == list(range(1, 13)) and told.keys() == want.keys() and all(abs(told[k] - v) < 1e-5 for k, v in want.items()),
+               f"each pass has a mean loss, told once: {told}", f"{want}\n{result}")
+    first = r.run(j.command("parted", train__max_steps=3))
+    rest = r.run(j.command("parted", resume="true", train__max_steps=12, train__epochs=2))
+    ends = re.findall(r"epoch +(\d) ended with step (\d+)", rest.out)
+    ring.check(first.code == rest.code == 0 and ends == [("1", "6"), ("2", "12")], f"a run that goes on inside a rollout ends its passes there, too: {ends}", f"{first}\n{rest}")
+
+
 def bad_input_is_refused(j):
     r = j.r
     silent = r.folder / "silent.jsonl"
@@ -259,6 +274,7 @@ with ring.Ring(sys.argv[1]) as r:
     judged = Judged(r)
     programs_judge(judged)
     other_settings_want_other_answers(judged)
+    passes_end_once(judged)
     bad_input_is_refused(judged)
     other_systems_words_run(judged)
     kills_change_nothing(judged)

@@ -16,7 +16,9 @@ std::string EpochLoss::note(base::StepEvent& event) {
   if (!std::isfinite(event.epoch)) return "";
   if (event.epoch > before) increase_ = event.epoch - before;
   const bool within = std::floor(event.epoch) > std::floor(before);
-  const bool at_end = epochs_ && event.step == event.max_steps && double(*epochs_) - event.epoch < increase_;
+  const double left = epochs_ ? double(*epochs_) - event.epoch : 0;
+  const bool at_end =
+      left > 0 && event.step == event.max_steps && left < increase_ * double(steps_of_batch_);  // for one more batch
   if (!within && !at_end) return "";
   const double mean = sum_ / double(steps_);
   const bool is_whole = std::exchange(is_whole_, true);

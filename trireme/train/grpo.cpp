@@ -129,6 +129,7 @@ class Grpo : public Task {
     }
     if (!changed.empty()) state.task.clear();
     prompts_read_ = state.samples;
+    set_epoch(state.step);
     return changed;
   }
 
@@ -156,6 +157,7 @@ class Grpo : public Task {
 
   void after_step(RunState& state) override {
     state.samples = prompts_read_ = rollout_.prompts_read;
+    set_epoch(state.step);
     const bool is_used_up = (state.step % steps_of_rollout(g_)) == 0;
     if (!is_used_up && saved_.empty()) saved_ = to_json(rollout_);
     state.task = is_used_up ? "" : saved_;
@@ -164,7 +166,7 @@ class Grpo : public Task {
   int64_t num_steps() const override {
     return run_steps(s_.settings, s_.sequence(), rows_of_epoch(s_.settings, std::ssize(questions_.all)));
   }
-  double epoch() const override { return double(prompts_read_) / double(questions_.all.size()); }
+  double epoch() const override { return epoch_; }
   int64_t held_out_samples() const override { return std::ssize(held_out_.all); }
 
   std::string held_out_text() const override {
@@ -270,6 +272,13 @@ class Grpo : public Task {
     return names;
   }
 
+  void set_epoch(int64_t step) {
+    const int64_t steps = steps_of_rollout(g_), prompts = std::ssize(questions_.all);
+    const bool is_learned_from = rollout_.number >= 0 && rollout_.number == (step - 1) / steps;
+    epoch_ = is_learned_from ? passes(g_, rollout_, (step - 1) % steps + 1, prompts)
+                             : double(prompts_read_) / double(prompts);
+  }
+
   void set_rollout(Rollout rollout) {
     rollout_ = std::move(rollout);
     saved_.clear();
@@ -288,7 +297,10 @@ class Grpo : public Task {
   Rollout make_rollout(int64_t number, int64_t step) {
     const base::Stopwatch watch;
     writer_.begin_rollout();
-    Rollout rollout{.number = number, .prompts_read = prompts_read_, .made_with = made_with(s_.settings)};
+    Rollout rollout{.number = number,
+                    .prompts_read = prompts_read_,
+                    .prompts_before = prompts_read_,
+                    .made_with = made_with(s_.settings)};
     Tally tally;
     std::string failure;  // the first one
     double batches = 0;
@@ -367,6 +379,7 @@ class Grpo : public Task {
   std::string saved_;  ///< the rollout as a checkpoint has it; "": not needed yet
   std::optional<AnswerRows> rows_;
   int64_t tokens_ = 0, prompts_read_ = 0;
+  double epoch_ = 0;
   std::vector<base::Measured> held_out_measures_, memory_;
 };
 

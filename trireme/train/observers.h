@@ -23,6 +23,7 @@
 #include "trireme/train/foresight.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/pace.h"
+#include "trireme/train/rollout.h"
 #include "trireme/train/run_profile.h"
 #include "trireme/train/session.h"
 #include "trireme/train/stopping.h"
@@ -42,7 +43,8 @@ class Observers {
         recorder_(s.ranks.meeting.recorder),
         foresight_(s.foresight),
         disturbances_(s),
-        epoch_loss_(epoch, s.settings.train.epochs) {
+        epoch_loss_(epoch, s.settings.train.epochs,
+                    s.settings.task == Learning::rewards ? steps_of_rollout(s.settings.grpo) : 1) {
     if (s.settings.profile.measure) s.profile = profile_ = profile_of_run(s, pace.peak_flops(), evaluation_interval);
     const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;

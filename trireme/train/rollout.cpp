@@ -99,6 +99,7 @@ std::string to_json(const Rollout& rollout) {
   }
   return json{{"number", rollout.number},
               {"prompts_read", rollout.prompts_read},
+              {"prompts_before", rollout.prompts_before},
               {"made_with", rollout.made_with},
               {"measures", numbers(rollout.measures)},
               {"groups", groups}}
@@ -109,6 +110,7 @@ Rollout parse_rollout(const std::string& text, const std::string& place) try {
   const json j = base::parse_json<json>(text);
   Rollout rollout{.number = j.at("number").get<int64_t>(),
                   .prompts_read = j.at("prompts_read").get<int64_t>(),
+                  .prompts_before = j.value("prompts_before", j.at("prompts_read").get<int64_t>()),
                   .groups = {},
                   .made_with = j.value("made_with", ""),
                   .measures = numbers_of(j.at("measures"))};
@@ -165,6 +167,12 @@ void set_advantages(const GrpoSettings& s, std::vector<RolloutGroup>& groups) {
 
 int64_t steps_of_rollout(const GrpoSettings& s) {
   return s.num_iterations * (s.batch_size / s.mini_batch_size.value_or(s.batch_size));
+}
+
+double passes(const GrpoSettings& s, const Rollout& rollout, int64_t steps, int64_t prompts) {
+  // One division: a pass that ends with a step is a whole number.
+  const int64_t all = steps_of_rollout(s), own = rollout.prompts_read - rollout.prompts_before;
+  return double(rollout.prompts_before * all + own * steps) / double(all * prompts);
 }
 
 GroupRange groups_of_step(const GrpoSettings& s, int64_t groups, int64_t step) {

@@ -44,6 +44,7 @@ struct RolloutGroup {
 struct Rollout {
   int64_t number = -1;              ///< of the run, from 0 on
   int64_t prompts_read = 0;         ///< since the start of training, with those of this rollout
+  int64_t prompts_before = 0;       ///< and without them
   std::vector<RolloutGroup> groups; ///< in the order in which optimizer steps take them
   std::string made_with = {};       ///< made_with() of the settings then
   std::vector<double> measures = {};///< of sampling, which metrics repeat for each of its steps
@@ -72,6 +73,8 @@ struct GroupRange {
 GroupRange groups_of_step(const GrpoSettings& settings, int64_t groups, int64_t step);
 /// Optimizer steps of a rollout.
 int64_t steps_of_rollout(const GrpoSettings& settings);
+/// Passes over a file of `prompts` prompts after `steps` of a rollout's steps: each of them learns its share.
+double passes(const GrpoSettings& settings, const Rollout& rollout, int64_t steps, int64_t prompts);
 
 /// Whether tokens of the answer count in a loss.
 bool counts(const GrpoSettings& settings, const RolloutGroup& group, const RolloutAnswer& answer);
