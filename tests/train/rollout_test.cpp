@@ -23,6 +23,25 @@ TEST(Rollout, APassEndsWithTheLastStepThatLearnsFromItsPrompts) {
   EXPECT_EQ(passes(settings, first, 1, 4), 0.25);
 }
 
+// Passes run on into each other, so nothing is lost between two of them.
+TEST(Rollout, ARunHasTheWholeRolloutsOfAllItsPasses) {
+  Settings settings;
+  settings.grpo.batch_size = 5, settings.grpo.num_iterations = 2;
+  settings.train.epochs = 1;
+  EXPECT_EQ(steps_of_run(settings, 12), 4);
+  settings.train.epochs = 3;
+  EXPECT_EQ(steps_of_run(settings, 12), 2 * 7);  // 36 prompts
+  EXPECT_EQ(steps_of_run(settings, 1), 2);  // one rollout at least
+  settings.train.max_steps = 3;
+  EXPECT_EQ(steps_of_run(settings, 12), 3);
+  settings.train.epochs.reset();
+  EXPECT_EQ(steps_of_run(settings, 12), 3);
+  settings.train.max_steps.reset();
+  EXPECT_EQ(steps_of_run(settings, 12), 0);
+  settings.train.epochs = 1'000'000'000'000'000'000;
+  EXPECT_GT(steps_of_run(settings, 12), int64_t{1} << 60);  // more than a number holds
+}
+
 TEST(Rollout, KeepsWhatItReadInACheckpoint) {
   const Rollout rollout{.number = 2, .prompts_read = 12, .prompts_before = 8};
   EXPECT_EQ(parse_rollout(to_json(rollout), "a test"), rollout);

@@ -163,9 +163,7 @@ class Grpo : public Task {
     state.task = is_used_up ? "" : saved_;
   }
 
-  int64_t num_steps() const override {
-    return run_steps(s_.settings, s_.sequence(), rows_of_epoch(s_.settings, std::ssize(questions_.all)));
-  }
+  int64_t num_steps() const override { return steps_of_run(s_.settings, std::ssize(questions_.all)); }
   double epoch() const override { return epoch_; }
   int64_t held_out_samples() const override { return std::ssize(held_out_.all); }
 
@@ -426,10 +424,6 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
 
 }  // namespace
 
-int64_t rows_of_epoch(const Settings& s, int64_t prompts) {
-  return std::max<int64_t>(1, prompts / s.grpo.batch_size) * steps_of_rollout(s.grpo) * s.train.global_batch_size;
-}
-
 void complete_grpo(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::rewards || s.model.name.empty()) return;
@@ -459,11 +453,11 @@ std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopChe
   return std::make_unique<Grpo>(session, load_run_tokenizer(session));
 }
 
-int64_t check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {
+void check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {
   check_reference(settings);
   rewards::make_rewards(settings.reward);
   if (settings.grpo.val_prompts) read_prompt_set(settings, *settings.grpo.val_prompts, tokenizer);
-  return std::ssize(read_prompt_set(settings, file_of(settings.grpo.prompts), tokenizer).all);
+  read_prompt_set(settings, file_of(settings.grpo.prompts), tokenizer);
 }
 
 }  // namespace trireme::train

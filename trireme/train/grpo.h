@@ -20,11 +20,7 @@ void complete_grpo(ParsedSettings& parsed);
 std::unique_ptr<Task> make_grpo(Session& session, const std::filesystem::path& resume, const StopCheck& stops);
 
 /// Reads the prompts and makes the rewards, before ranks start.
-/// Returns   prompts of the training file
 /// Errors    UsageError
-int64_t check_grpo(const Settings& settings, const text::Tokenizer& tokenizer);
-
-/// What run_steps takes as samples of an epoch, if a file has that many prompts.
-int64_t rows_of_epoch(const Settings& settings, int64_t prompts);
+void check_grpo(const Settings& settings, const text::Tokenizer& tokenizer);
 
 }  // namespace trireme::train

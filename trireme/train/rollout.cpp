@@ -169,6 +169,19 @@ int64_t steps_of_rollout(const GrpoSettings& s) {
   return s.num_iterations * (s.batch_size / s.mini_batch_size.value_or(s.batch_size));
 }
 
+int64_t steps_of_run(const Settings& s, int64_t prompts) {
+  constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
+  int64_t steps = s.train.max_steps.value_or(kNoEnd);
+  if (s.train.epochs) {
+    int64_t all = 0, own = 0;
+    if (__builtin_mul_overflow(*s.train.epochs, prompts, &all)) all = kNoEnd;
+    const int64_t rollouts = std::max<int64_t>(1, all / s.grpo.batch_size);
+    if (__builtin_mul_overflow(rollouts, steps_of_rollout(s.grpo), &own)) own = kNoEnd;
+    steps = std::min(steps, own);
+  }
+  return steps == kNoEnd ? 0 : steps;
+}
+
 double passes(const GrpoSettings& s, const Rollout& rollout, int64_t steps, int64_t prompts) {
   // One division: a pass that ends with a step is a whole number.
   const int64_t all = steps_of_rollout(s), own = rollout.prompts_read - rollout.prompts_before;

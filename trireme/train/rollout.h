@@ -73,6 +73,9 @@ struct GroupRange {
 GroupRange groups_of_step(const GrpoSettings& settings, int64_t groups, int64_t step);
 /// Optimizer steps of a rollout.
 int64_t steps_of_rollout(const GrpoSettings& settings);
+/// Optimizer steps of a run over a file of `prompts` prompts: train.max_steps, or those of the whole rollouts, at least
+/// one, that all passes of train.epochs have together. A pass runs on into the next one. 0: without an end.
+int64_t steps_of_run(const Settings& settings, int64_t prompts);
 /// Passes over a file of `prompts` prompts after `steps` of a rollout's steps: each of them learns its share.
 double passes(const GrpoSettings& settings, const Rollout& rollout, int64_t steps, int64_t prompts);
 

@@ -191,7 +191,7 @@ void check_pretrain(const Settings& settings) {
   }
   if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   if (is_rewarded) {
-    check_length(rows_of_epoch(settings, check_grpo(settings, *tokenizer)));
+    check_grpo(settings, *tokenizer);
     return;
   }
   // Tokenizes if nothing is cached, so that ranks find the tokens and do not wait for one that tokenizes. This comes
