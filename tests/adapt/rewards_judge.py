@@ -42,6 +42,8 @@ CASES = {
     "gspo": {"loss_algo": "gspo-token", "epsilon": 0.003, "kl_loss_mode": "low_var_kl"},
     "gspo unbiased": {"loss_algo": "gspo-token", "epsilon": 0.003, "use_bias_correction_kl": "true", "beta": 0.3, "kl_loss_mode": "low_var_kl"},
     "batch": {"scale_rewards": "batch", "loss_agg_mode": "sequence-mean-token-sum-norm", "mask_truncated_completions": "true"},
+    "masked": {"mask_truncated_completions": "true", "masked_completions_count": "true", "kl_loss_mode": "low_var_kl"},
+    "masked dr grpo": {"loss_agg_mode": "sequence-mean-token-scale", "advantage_estimator": "drgrpo", "beta": 0, "mask_truncated_completions": "true", "masked_completions_count": "true"},
     "unbiased": {"loss_agg_mode": "token-mean", "use_bias_correction_kl": "true", "beta": 0.1, "kl_loss_mode": "low_var_kl", "epsilon": 0.01, "use_rollout_logps": "false"},
     "nf4 token": {"rollout_quantize": "bnb.nf4", "sampler_is_threshold": 1.01, "loss_agg_mode": "token-mean", "beta": 0.05, "kl_loss_mode": "low_var_kl", "epsilon": 0.01},
     "nf4 token mask": {"rollout_quantize": "bnb.nf4", "sampler_is": "token_mask", "sampler_is_threshold": 1.02, "sampler_is_min": 0.98, "loss_agg_mode": "token-mean", "beta": 0},
@@ -52,13 +54,13 @@ CASES = {
     "unscaled": {"scale_rewards": "none", "loss_agg_mode": "token-mean", "beta": 0.04, "advantage_epsilon": 1e-4},
 }
 # Which of TRL's losses is the same one.
-THEIRS = {"grpo": "grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo", "gspo unbiased": "grpo", "nf4 token": "dapo", "nf4 token mask": "dapo",
+THEIRS = {"grpo": "grpo", "masked": "grpo", "masked dr grpo": "dr_grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo", "gspo unbiased": "grpo", "nf4 token": "dapo", "nf4 token mask": "dapo",
           "fp4 answers": "grpo", "fp4 answer mask": "grpo", "nf4 uncorrected": "grpo"}
 CODES = {"bnb.nf4": NF4, "bnb.fp4": FP4}
 # Values of 4 bits are products in float32.
 IN_FOUR_BITS = 1e-6
 QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "gspo unbiased", "full"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full"), ("llama", "nf4 token", "full"), ("gemma3", "nf4 token mask", "lora"), ("llama", "fp4 answers", "lora"),
-         ("llama", "fp4 answer mask", "full"), ("llama", "nf4 uncorrected", "full"), ("llama", "unbiased", "full")]
+         ("llama", "fp4 answer mask", "full"), ("llama", "nf4 uncorrected", "full"), ("llama", "unbiased", "full"), ("llama", "masked", "full"), ("gemma3", "masked dr grpo", "lora")]
 OF_ANSWERS = ("full_shard 2", "tp 2 sequence", "pp 2 1f1b")  # whole weights are collected from all ranks
 MESHES = {
     "full_shard 2": ({"devices": 2, "strategy": "full_shard"}, True),
@@ -196,16 +198,22 @@ class Judged:
                 above = above / ((rewards if scale == "group" else everything).std() + eps)
             yield above
 
+    def masks(self, answer):
+        return self.option("mask_truncated_completions", "false") == "true" and answer["truncated"]
+
     def counted(self, step):
         """(prompt, answer, advantage) of the answers that step `step` learns from."""
+        return [row for row in self.compared(step) if not self.masks(row[1])]
+
+    def compared(self, step):
+        """The same, with those that are masked."""
         first = (step - 1) * MINI % PROMPTS
         for group, advantages in list(zip(self.rollout["groups"], self.advantages()))[first:first + MINI]:
             rewards = [a["reward"] for a in group["answers"]]
             if self.option("dynamic_sampling", "none") == "drop" and max(rewards) == min(rewards):
                 continue
             for answer, advantage in zip(group["answers"], advantages):
-                if not (self.option("mask_truncated_completions", "false") == "true" and answer["truncated"]):
-                    yield group["tokens"], answer, advantage
+                yield group["tokens"], answer, advantage
 
     def loss(self, model, reference, step):
         """(loss, measures) of a step."""
@@ -235,21 +243,23 @@ class Judged:
             by_answer.append(loss * weight + beta * kl)
             kls.append(kl.detach()), clipped.append((bounded & (weight > 0)).double()), ratios.append(ratio.detach())
         mode, count = self.option("loss_agg_mode", "sequence-mean-token-mean"), len(by_answer)
+        if self.option("masked_completions_count", "false") == "true":
+            count = len(list(self.compared(step)))
         if mode == "token-mean":
             loss = torch.cat(by_answer).mean()
         elif mode == "sequence-mean-token-mean":
-            loss = torch.stack([l.mean() for l in by_answer]).mean()
+            loss = torch.stack([l.mean() for l in by_answer]).sum() / count
         else:
             loss = torch.stack([l.sum() for l in by_answer]).sum() / count / (LONGEST if mode == "sequence-mean-token-scale" else 1)
         return loss, {"kl": torch.cat(kls).mean().item(), "clip_ratio": torch.cat(clipped).mean().item(), "ratio": torch.cat(ratios).mean().item()}
 
     def trl(self, model, reference, step):
         """TRL's loss of the same answers."""
-        rows = list(self.counted(step))
+        rows = list(self.compared(step))  # TRL masks the tokens of an answer, and keeps its row
         longest = max(len(a["tokens"]) for _, a, _ in rows)
         padded = lambda values: torch.nn.utils.rnn.pad_sequence(values, batch_first=True)
         logps = padded([self.logprobs(model, p, a["tokens"]) for p, a, _ in rows])
-        mask = padded([torch.ones(len(a["tokens"]), dtype=torch.float64) for _, a, _ in rows])
+        mask = padded([torch.full((len(a["tokens"]),), 0 if self.masks(a) else 1, dtype=torch.float64) for _, a, _ in rows])
         inputs = {"prompt_ids": torch.zeros(len(rows), 1, dtype=torch.long), "prompt_mask": torch.ones(len(rows), 1), "completion_ids": torch.zeros(len(rows), longest, dtype=torch.long),
                   "completion_mask": mask, "advantages": torch.stack([a for _, _, a in rows]), "num_items_in_batch": mask.sum(),
                   "old_per_token_logps": padded([torch.tensor(a["logprobs"], dtype=torch.float64) for _, a, _ in rows])}
@@ -294,6 +304,9 @@ class Judged:
                 ring.require(off <= EQUAL and told["sampler_is/cut"] > 0, f"{self.what}: metrics tell the weights within {off:.1e}, of which bounds changed {told['sampler_is/cut']:.0%}", str(told))
         off = max(abs(a["advantage"] - v.item()) for g, adv in zip(self.rollout["groups"], self.advantages()) for a, v in zip(g["answers"], adv))
         ring.require(off <= EQUAL, f"{self.what}: advantages within {off:.1e}")
+        if self.option("mask_truncated_completions", "false") == "true":
+            masked = [self.masks(a) for g in self.rollout["groups"] for a in g["answers"]]
+            ring.require(any(masked) and not all(masked), f"{self.what}: {sum(masked)} of {len(masked)} answers are masked")
         worst, apart, apart_trl, seen = 0.0, 0.0, 0.0, set()
         for step in range(1, STEPS + 1):
             loss, measures = self.loss(model, reference, step)

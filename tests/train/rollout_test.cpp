@@ -42,6 +42,28 @@ TEST(Rollout, ARunHasTheWholeRolloutsOfAllItsPasses) {
   EXPECT_GT(steps_of_run(settings, 12), int64_t{1} << 60);  // more than a number holds
 }
 
+RolloutAnswer answer_of(int64_t tokens, bool is_truncated) {
+  return {.tokens = std::vector<int64_t>(static_cast<size_t>(tokens), 7), .is_truncated = is_truncated, .reward = 1};
+}
+
+TEST(Rollout, MaskedAnswersCountInMeansOverAnswersIfAsked) {
+  GrpoSettings settings{.mask_truncated_completions = true, .max_completion_length = 8};
+  const auto weights = [&] {
+    std::vector<RolloutGroup> groups(1);
+    groups[0].answers = {answer_of(2, false), answer_of(8, true), answer_of(6, false), answer_of(8, true)};
+    EXPECT_EQ(set_weights(settings, groups, {0, 1}), 8);
+    EXPECT_EQ(groups[0].answers[1].weight, 0);
+    return std::vector<double>{groups[0].answers[0].weight, groups[0].answers[2].weight};
+  };
+  EXPECT_EQ(weights(), (std::vector<double>{8.0 / (2 * 2), 8.0 / (2 * 6)}));
+  settings.masked_completions_count = true;
+  EXPECT_EQ(weights(), (std::vector<double>{8.0 / (4 * 2), 8.0 / (4 * 6)}));
+  settings.loss_agg_mode = LossAggregation::sequence_mean_token_scale;
+  EXPECT_EQ(weights(), (std::vector<double>{8.0 / (4 * 8), 8.0 / (4 * 8)}));
+  settings.loss_agg_mode = LossAggregation::token_mean;
+  EXPECT_EQ(weights(), (std::vector<double>{1, 1}));
+}
+
 TEST(Rollout, KeepsWhatItReadInACheckpoint) {
   const Rollout rollout{.number = 2, .prompts_read = 12, .prompts_before = 8};
   EXPECT_EQ(parse_rollout(to_json(rollout), "a test"), rollout);

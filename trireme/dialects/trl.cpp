@@ -53,6 +53,12 @@ void trl_importance(Reading& r, const Given& entry) {
   r.refuse(entry, fmt::format("there is no level {}", entry.text), "there are token and sequence");
 }
 
+// TRL divides by all answers, masked ones too.
+void trl_masks(Reading& r, const Given& entry) {
+  r.set("grpo.mask_truncated_completions", entry.text, entry);
+  if (r.flag(entry.key)) r.set("grpo.masked_completions_count", "true", entry);
+}
+
 void trl_top_k(Reading& r, const Given& entry) {
   r.set("grpo.top_k", r.count(entry.key).value_or(0) == 0 ? "null" : entry.text, entry);
 }
@@ -327,7 +333,10 @@ const Dialect& trl() {
                  .becomes = "grpo.loss_algo: token grpo, sequence gspo-token",
                  .by = trl_importance},
                 {.key = "scale_rewards", .setting = "grpo.scale_rewards"},
-                {.key = "mask_truncated_completions", .takes = flag, .setting = "grpo.mask_truncated_completions"},
+                {.key = "mask_truncated_completions",
+                 .takes = flag,
+                 .becomes = "grpo.mask_truncated_completions, grpo.masked_completions_count",
+                 .by = trl_masks},
                 {.key = "sync_ref_model", .takes = flag, .open = "references that follow the model"},
                 {.key = "ref_model_mixup_alpha", .takes = number, .ignored = "only sync_ref_model reads it"},
                 {.key = "ref_model_sync_steps", .takes = count, .ignored = "only sync_ref_model reads it"},

@@ -193,10 +193,21 @@ GroupRange groups_of_step(const GrpoSettings& s, int64_t groups, int64_t step) {
   return {std::min(first, groups), std::min(first + mini, groups)};
 }
 
+namespace {
+
+// Whether the answer counts, unless it is masked.
+bool is_compared(const GrpoSettings& s, const RolloutGroup& group, const RolloutAnswer& answer) {
+  return answer.reward && !answer.tokens.empty() && (s.dynamic_sampling == DynamicSampling::none || group.has_spread);
+}
+
+bool is_masked(const GrpoSettings& s, const RolloutAnswer& answer) {
+  return s.mask_truncated_completions && answer.is_truncated;
+}
+
+}  // namespace
+
 bool counts(const GrpoSettings& s, const RolloutGroup& group, const RolloutAnswer& answer) {
-  if (!answer.reward || answer.tokens.empty()) return false;
-  if (s.dynamic_sampling != DynamicSampling::none && !group.has_spread) return false;
-  return !(s.mask_truncated_completions && answer.is_truncated);
+  return is_compared(s, group, answer) && !is_masked(s, answer);
 }
 
 int64_t set_weights(const GrpoSettings& s, std::vector<RolloutGroup>& groups, const GroupRange& of_step) {
@@ -205,11 +216,16 @@ int64_t set_weights(const GrpoSettings& s, std::vector<RolloutGroup>& groups, co
     for (int64_t g = of_step.first; g < of_step.end; ++g) {
       RolloutGroup& group = groups[static_cast<size_t>(g)];
       for (RolloutAnswer& answer : group.answers)
-        if (counts(s, group, answer)) body(answer);
+        if (is_compared(s, group, answer)) body(answer);
     }
   };
-  for_answers([&](RolloutAnswer& answer) { tokens += std::ssize(answer.tokens), ++answers; });
   for_answers([&](RolloutAnswer& answer) {
+    const bool masked = is_masked(s, answer);
+    if (!masked) tokens += std::ssize(answer.tokens);
+    if (!masked || s.masked_completions_count) ++answers;
+  });
+  for_answers([&](RolloutAnswer& answer) {
+    if (is_masked(s, answer)) return;
     const double all = double(tokens), number = double(answers), own = double(answer.tokens.size());
     switch (s.loss_agg_mode) {
       case LossAggregation::token_mean:

@@ -82,6 +82,7 @@ struct GrpoSettings {
   std::optional<int64_t> overlong_buffer;  ///< last tokens of max_completion_length that cost; absent: none
   double overlong_penalty = 1;
   bool mask_truncated_completions = false;
+  bool masked_completions_count = false;  ///< in means over answers, with a loss of 0
   int64_t max_prompt_length = 256;
   int64_t max_completion_length = 256;
   double temperature = 0.9;
