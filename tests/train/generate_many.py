@@ -7,6 +7,7 @@ generate_many.py TRIREME MODEL_PROBE
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,6 +95,26 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     other = r.run([*map(str, command), "--seed", "7"])
     ring.check(other.code == 2 and "texts.jsonl holds other texts: seed was 42, is 7 now; name another file" in other.err, "a file of other texts is refused",
                str(other))
+
+    command[2] = "./run/"
+    again = r.run(list(map(str, command)))
+    ring.check(again.code == 0 and "nothing to write" in again.err, "the same folder may be written in another way", str(again))
+
+    # A folder without a manifest, as Hugging Face has it, whose model is replaced.
+    other = r.train("other", model=ring.LLAMA | {"max_position_embeddings": 400}, train__max_steps=2, seed=5)
+    plain, out = r.folder / "plain", r.folder / "plain.jsonl"
+    plain.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(run / "step-00000030" / name, plain)
+    file.write_text(json.dumps(prompts[0]) + "\n")
+    command = [r.program, "generate", "plain", "--prompts", str(file), "--output", str(out), "--max_new_tokens", "8"]
+    for said in ("1 text with", "nothing to write: 1 text was there"):
+        result = r.run(command)
+        ring.check(result.code == 0 and said in result.err, f"a folder without a manifest: {said}", str(result))
+    shutil.copy(other / "step-00000002" / "model.safetensors", plain)
+    result = r.run(command)
+    ring.check(result.code == 2 and "plain.jsonl holds other texts: its model's weights are not these; name another file" in result.err,
+               "texts of a model that was replaced in its folder are not taken for the new one's", str(result))
 
     refuses(r, run, "a line that is no JSON", '{"prompt": "a"}\nprompt\n', "broken.jsonl:2 is not JSON")
     (r.folder / "latin.jsonl").write_bytes('{"prompt": "caf\u00e9"}\n'.encode("latin-1"))

@@ -41,4 +41,9 @@ std::string fingerprint_of(const checkpoint::Checkpoint& given) {
   return base::checksum_text(sum.value());
 }
 
+std::string mark_of(const checkpoint::Checkpoint& checkpoint) {
+  if (!checkpoint.has_manifest) return fingerprint_of(checkpoint);
+  return base::checksum_text(base::hash_text(checkpoint::manifest_to_json(checkpoint.manifest)));
+}
+
 }  // namespace trireme::adapt

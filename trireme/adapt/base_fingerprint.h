@@ -14,4 +14,9 @@ namespace trireme::adapt {
 /// Errors    CheckpointError as read_piece()
 std::string fingerprint_of(const checkpoint::Checkpoint& checkpoint);
 
+/// Tells whether a folder holds what it held, at the least cost: a hash of its manifest, or without one its
+/// fingerprint. A copy without the manifest has another one.
+/// Errors    CheckpointError as read_piece()
+std::string mark_of(const checkpoint::Checkpoint& checkpoint);
+
 }  // namespace trireme::adapt

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "trireme/adapt/adapter_folder.h"
+#include "trireme/adapt/base_fingerprint.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
@@ -29,27 +31,32 @@ std::string hash_of_prompts(const GenerateSettings& g) {
   return base::checksum_text(base::hash_text(base::read_file(*g.prompts)));
 }
 
-/// What the results depend on.
-std::string about(const Settings& settings, const fs::path& folder) {
+/// What the results depend on. A folder is the same one however it is written, and may hold another model later.
+/// Errors    UsageError, CheckpointError: a folder that cannot be read
+std::string about(const Settings& settings) {
   const GenerateSettings& g = settings.generate;
-  ordered_json j = {{"model", folder.string()},
-                    {"adapter", adapt::adapter_of(place_of(g)).string()},
-                    {"quantize", base::traits_of(settings.model.quantize).name},
-                    {"precision", c10::toString(inference_precision(settings).compute)},
-                    {"prompts", hash_of_prompts(g)},
-                    {"max_new_tokens", g.max_new_tokens},
-                    {"temperature", g.temperature},
-                    {"top_k", g.top_k.value_or(0)},
-                    {"top_p", g.top_p},
-                    {"min_p", g.min_p},
-                    {"repetition_penalty", g.repetition_penalty},
-                    {"logprobs", g.logprobs},
-                    {"seed", g.seed},
-                    {"latent", settings.model.free.latent.value_or(-1)},
-                    {"latent_seed", settings.model.free.latent_seed.value_or(-1)},
-                    {"stop", g.stop.value_or(std::vector<std::string>{})},
-                    {"system", g.system.value_or("")},
-                    {"chat_template", g.chat_template.value_or("")}};
+  const fs::path folder = adapt::weights_of(place_of(g)), adapter = adapt::adapter_of(place_of(g));
+  ordered_json j = {
+      {"model", fs::weakly_canonical(folder).string()},
+      {"weights", adapt::mark_of(adapt::open_base(folder))},
+      {"adapter", adapter.empty() ? "" : fs::weakly_canonical(adapter).string()},
+      {"adapter_weights", adapter.empty() ? "" : adapt::mark_of(adapt::open_adapter_folder(adapter).files)},
+      {"quantize", base::traits_of(settings.model.quantize).name},
+      {"precision", c10::toString(inference_precision(settings).compute)},
+      {"prompts", hash_of_prompts(g)},
+      {"max_new_tokens", g.max_new_tokens},
+      {"temperature", g.temperature},
+      {"top_k", g.top_k.value_or(0)},
+      {"top_p", g.top_p},
+      {"min_p", g.min_p},
+      {"repetition_penalty", g.repetition_penalty},
+      {"logprobs", g.logprobs},
+      {"seed", g.seed},
+      {"latent", settings.model.free.latent.value_or(-1)},
+      {"latent_seed", settings.model.free.latent_seed.value_or(-1)},
+      {"stop", g.stop.value_or(std::vector<std::string>{})},
+      {"system", g.system.value_or("")},
+      {"chat_template", g.chat_template.value_or("")}};
   return base::json_text(j, 1) + "\n";
 }
 
@@ -146,7 +153,7 @@ void check_prompts(const Settings& settings, const fs::path& folder) {
     chat_family(g, folder, adapt::adapter_of(place_of(g)));
   if (!g.output && inference_mesh(settings, world_size(settings)).data_parallel_ranks() > 1)
     throw UsageError("several copies of the model write their texts to one file; name it with --output FILE.jsonl");
-  if (g.output && fs::exists(*g.output)) ResultFile(*g.output, about(settings, folder), /*is_first_rank=*/false);
+  if (g.output && fs::exists(*g.output)) ResultFile(*g.output, about(settings), /*is_first_rank=*/false);
 }
 
 std::string texts_written(const Settings& settings) {
@@ -179,7 +186,9 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
     add_stop(text::find_chat_family(*asked.chat_template), in);
     if (in.is_first_rank) tell_template(g, in);
   }
-  ResultFile results(g.output.value_or(""), about(settings, adapt::weights_of(place_of(g))), in.is_first_rank);
+  const std::string depends_on =
+      checkpoint::made_on_all(*in.world, [&] { return g.output && in.is_first_rank ? about(settings) : ""; });
+  ResultFile results(g.output.value_or(""), checkpoint::broadcast_text(*in.world, depends_on, 0), in.is_first_rank);
   in.world->barrier()->wait();
   const base::Stopwatch watch;
   Many many(settings, in, prompts, results);
@@ -201,11 +210,14 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   const double seconds = watch.seconds();
   const auto written = sums[1].item<int64_t>();
   if (written == 0)
-    fmt::print(stderr, "nothing to write: {} were there\n", base::plural(results.count(), "text"));
+    fmt::print(stderr, "nothing to write: {} {} there\n", base::plural(results.count(), "text"),
+               results.count() == 1 ? "was" : "were");
   else
     fmt::print(stderr, "{} with {} in {:.1f} s, {:.1f} tokens/s{}\n", base::plural(written, "text"),
                base::plural(sums[0].item<int64_t>(), "token"), seconds, sums[0].item<double>() / seconds,
-               results.count() > 0 ? fmt::format(", beside {} that were there", results.count()) : "");
+               results.count() == 0
+                   ? ""
+                   : fmt::format(", beside {} that {} there", results.count(), results.count() == 1 ? "was" : "were"));
   return 0;
 }
 

@@ -156,10 +156,14 @@ class FileLock {
 std::string what_differs(const std::string& before, const std::string& about) {
   const ordered_json old = base::parse_json_if_sound<ordered_json>(before), now = base::parse_json<ordered_json>(about);
   if (!old.is_object()) return "";
+  // Checksums say nothing to a reader.
+  const std::map<std::string, const char*> checksums = {{"prompts", "its prompts are not these"},
+                                                        {"weights", "its model's weights are not these"},
+                                                        {"adapter_weights", "its adapter's weights are not these"}};
   std::vector<std::string> said;
   for (const auto& [key, value] : now.items())
-    if (key == "prompts" && old.value(key, ordered_json()) != value)
-      said.emplace_back("its prompts are not these");
+    if (const auto sum = checksums.find(key); sum != checksums.end() && old.value(key, ordered_json()) != value)
+      said.emplace_back(sum->second);
     else if (!old.contains(key) || old[key] != value)
       said.push_back(fmt::format("{} was {}, is {} now", key, base::json_text(old.value(key, ordered_json())),
                                  base::json_text(value)));
