@@ -130,7 +130,7 @@ class Judged:
         if self.lora:
             self.adapter = r.folder / "start"
             config = tuning.lora_config(self.name, target_modules="all-linear")
-            peft.get_peft_model(tuning.load_base(self.base), config).save_pretrained(self.adapter)
+            tuning.initial_adapter(self.base, self.adapter, config)  # the reference has it, too
         self.one = self.tune("one", train__save_interval=1, save__keep_last=0)
 
     def tune(self, what, **settings):
@@ -310,6 +310,8 @@ def main():
                 for mesh in MESHES:
                     judged.on_mesh(mesh)
                 judged.packed()
+                resumes(judged)
+            elif judged.lora:
                 resumes(judged)
             elif judged.losses == ["orpo"]:
                 judged.on_mesh("cp 2")

@@ -85,10 +85,11 @@ with ring.Ring(sys.argv[1]) as r:
         ring.check(begun.code == 0, "the command that began a run of adapters goes on with it", str(begun))
     command = tuning.command(r, run, "none", lora__r=4)
     refused(r, "an adapter in the place of a model", command, "is an adapter", "--lora.initial_adapter", "trireme merge_lora")
+    rewarded = [r.program, "grpo", base, "--grpo.prompts", r.folder / "chat.jsonl", "--grpo.beta", "0.1", "--grpo.reference", checkpoint, "--reward.functions", "[exact]",
+                "--grpo.max_prompt_length", "8", "--grpo.max_completion_length", "8"]
     for words in ([], ["--dry_run"]):
-        refused(r, "an adapter as reference of rewards", [r.program, "grpo", base, "--grpo.prompts", r.folder / "chat.jsonl", "--grpo.beta", "0.1", "--grpo.reference",
-                                                          checkpoint, "--reward.functions", "[exact]", "--grpo.max_prompt_length", "8", "--grpo.max_completion_length", "8", *words],
-                "grpo.reference: ", "is an adapter", "a reference has the shape of the model")
+        refused(r, "an adapter as reference of rewards", [*rewarded, *words], "grpo.reference: ", "is an adapter", "a reference has the shape of the model")
+    refused(r, "an adapter of another configuration as reference", [*rewarded, "--lora.r", "3"], "grpo.reference: ", "is an adapter of another configuration", "trireme merge_lora")
     generate = lambda adapter: [r.program, "generate", base, "--adapter", adapter, "--prompt", "the"]
     if "generate.adapter" in r.run([r.program, "help", "generate"]).out:
         refused(r, "an adapter of another base to generate with", generate(of_other), "of-other", *shape)

@@ -60,7 +60,7 @@ CODES = {"bnb.nf4": NF4, "bnb.fp4": FP4}
 # Values of 4 bits are products in float32.
 IN_FOUR_BITS = 1e-6
 QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "gspo unbiased", "full"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full"), ("llama", "nf4 token", "full"), ("gemma3", "nf4 token mask", "lora"), ("llama", "fp4 answers", "lora"),
-         ("llama", "fp4 answer mask", "full"), ("llama", "nf4 uncorrected", "full"), ("llama", "unbiased", "full"), ("llama", "masked", "full"), ("gemma3", "masked dr grpo", "lora")]
+         ("llama", "fp4 answer mask", "full"), ("llama", "nf4 uncorrected", "full"), ("llama", "unbiased", "full"), ("llama", "masked", "full"), ("llama", "masked dr grpo", "full")]
 OF_ANSWERS = ("full_shard 2", "tp 2 sequence", "pp 2 1f1b")  # whole weights are collected from all ranks
 MESHES = {
     "full_shard 2": ({"devices": 2, "strategy": "full_shard"}, True),
@@ -98,7 +98,7 @@ class Judged:
         if self.lora:
             self.adapter = r.folder / f"{family}-start"
             config = tuning.lora_config(FAMILIES[family], target_modules="all-linear")
-            peft.get_peft_model(tuning.load_base(self.base), config).save_pretrained(self.adapter)
+            tuning.initial_adapter(self.base, self.adapter, config)
         self.one = self.tune("one")
         self.rollout = self.task(1)
 
@@ -242,6 +242,9 @@ class Judged:
             weight = self.correction(answer)
             by_answer.append(loss * weight + beta * kl)
             kls.append(kl.detach()), clipped.append((bounded & (weight > 0)).double()), ratios.append(ratio.detach())
+        if not by_answer:  # all answers of the step are masked
+            group = self.rollout["groups"][0]
+            return 0 * self.logprobs(model, group["tokens"], group["answers"][0]["tokens"]).sum(), dict.fromkeys(("kl", "clip_ratio", "ratio"), 0.0)
         mode, count = self.option("loss_agg_mode", "sequence-mean-token-mean"), len(by_answer)
         if self.option("masked_completions_count", "false") == "true":
             count = len(list(self.compared(step)))
@@ -282,7 +285,7 @@ class Judged:
         return grpo_trainer.GRPOTrainer._compute_loss(trainer, types.SimpleNamespace(training=True), inputs)
 
     def against_formulas(self):
-        model, reference = self.model(), wide.widen(tuning.load_base(self.base)).eval()
+        model, reference = self.model(), self.model()  # as TRL copies the adapter that it is given
         values = {n: p for n, p in model.named_parameters() if p.requires_grad}
         optimizer = torch.optim.SGD(values.values(), lr=self.rate)
         rows = ring.metrics(self.one)

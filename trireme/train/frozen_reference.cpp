@@ -10,13 +10,11 @@
 #include "trireme/model/model.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/references.h"
-#include "trireme/train/starting_point.h"
 
 namespace trireme::train {
 
 void FrozenReference::load() {
-  const auto& given = s_.settings.grpo.reference;
-  load_reference(s_, given ? std::filesystem::path(*given) : starting_weights(s_.settings));
+  load_reference(s_, s_.settings.grpo.reference);
   weights_.clear();
   // Frozen groups belong to both models. What is kept are the weights that are computed with.
   for (const engine::GroupState& group : s_.engine->state())

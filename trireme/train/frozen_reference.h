@@ -16,8 +16,6 @@ void score_answers(Session& session, std::vector<RolloutGroup>& groups, std::vec
 
 class FrozenReference {
  public:
-  /// Takes the engine's weights as they are now as the reference. Adapters that start as nothing need no copy: the
-  /// reference is the base without them.
   explicit FrozenReference(Session& session) : s_(session) {}
   /// Loads the reference; the engine then holds its weights until others are loaded. Every rank must call.
   /// Errors    as load_reference()

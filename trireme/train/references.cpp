@@ -8,7 +8,10 @@
 #include <span>
 #include <string>
 
+#include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/base_fingerprint.h"
+#include "trireme/adapt/from_settings.h"
+#include "trireme/adapt/merge.h"
 #include "trireme/adapt/open_model.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
@@ -154,12 +157,39 @@ std::optional<References> from_bytes(const std::string& bytes, size_t num_train,
   return r;
 }
 
-fs::path cache_of(const Settings& settings, const data::PreferenceData& data, const fs::path& reference) {
+// The folder that holds the reference's adapter; "": the reference has none. A checkpoint may hold its base, too.
+fs::path adapter_of(const std::optional<std::string>& named) {
+  return named && adapt::is_adapter_folder(*named) ? fs::path(*named) : fs::path();
+}
+
+std::string fingerprint_of_reference(const Settings& settings) {
+  const fs::path adapter = adapter_of(settings.dpo.reference);
+  if (adapter.empty()) return adapt::fingerprint_of(adapt::open_base(reference_folder(settings)));
+  return fmt::format("{} {}", adapt::fingerprint_of(adapt::open_base(starting_weights(settings))),
+                     adapt::mark_of(adapt::open_adapter_folder(adapter).files));
+}
+
+fs::path cache_of(const Settings& settings, const data::PreferenceData& data) {
   const std::string key = fmt::format(
-      "{} {:016x} {:016x} {} {}", adapt::fingerprint_of(adapt::open_base(reference)), data.data.identity.fingerprint(),
+      "{} {:016x} {:016x} {} {}", fingerprint_of_reference(settings), data.data.identity.fingerprint(),
       data.data.held_out_hash, config::name_of(number_format(settings)), config::name_of(settings.model.quantize));
   return fs::path(settings.out_dir) / "tokens" /
          fmt::format("references-{}.bin", base::checksum_text(base::hash_text(key)));
+}
+
+void check_adapter(const fs::path& folder, const Settings& settings, const model::ModelConfig& model) {
+  // What a pass without dropout shows of an adapter, and nothing of how it learns.
+  const auto shape_of = [](model::Adapters adapters) {
+    for (auto& [name, spec] : adapters.modules) spec.dropout = 0, spec.init = {}, spec.rate_of_b = 1;
+    return adapters;
+  };
+  const adapt::AdapterFolder adapter = adapt::open_adapter_folder(folder);
+  if (shape_of(adapt::fit(adapter, model).adapters) != shape_of(adapt::adapters_of(settings.lora, model)))
+    throw UsageError(
+        fmt::format("{} is an adapter of another configuration than the one that is trained; merge it into its base "
+                    "with trireme merge_lora, and name the result",
+                    folder.string()));
+  adapt::check_base(adapt::open_base(starting_weights(settings)), adapter);
 }
 
 }  // namespace
@@ -168,22 +198,34 @@ void check_reference(const Settings& s) {
   const bool compares = s.task == Learning::preferences, is_rewarded = s.task == Learning::rewards;
   const std::optional<std::string> folder = compares ? s.dpo.reference : is_rewarded ? s.grpo.reference : std::nullopt;
   if (folder) try {
-      const model::Model model = model::build_model(model::config_of(s.model), resolve_precision(s));
-      describe_source(adapt::open_base(*folder), model);
+      const model::ModelConfig model = model::config_of(s.model);
+      const bool adapts = s.lora.r || s.lora.initial_adapter;
+      if (const fs::path adapter = adapter_of(folder); adapts && !adapter.empty())
+        check_adapter(adapter, s, model);
+      else
+        describe_source(adapt::open_base(*folder), model::build_model(model, resolve_precision(s)));
     } catch (const Error& error) {
       throw UsageError(fmt::format("{}: {}; a reference has the shape of the model that is trained",
                                    compares ? "dpo.reference" : "grpo.reference", error.what()));
     }
 }
 
-void load_reference(Session& s, const fs::path& folder) {
-  require_same_folder(s.world(), s.environment, "the reference's weights",
-                      [&] { return adapt::fingerprint_of(adapt::open_base(folder)); });
+void load_reference(Session& s, const std::optional<std::string>& named) {
   const bool adapts = !s.model.adapters.empty();
+  const fs::path adapter = adapts ? adapter_of(named) : fs::path(),
+                 folder = named && adapter.empty() ? fs::path(*named) : starting_weights(s.settings);
+  require_same_folder(s.world(), s.environment, "the reference's weights", [&] {
+    const std::string base = adapt::fingerprint_of(adapt::open_base(folder));
+    return adapter.empty() ? base : base + " " + adapt::mark_of(adapt::open_adapter_folder(adapter).files);
+  });
   const auto seed = static_cast<uint64_t>(s.settings.seed);
   s.engine->initialize(seed);
   load_run(*s.engine, s.model, folder, s.world(), adapts ? LoadWhat::base : LoadWhat::weights);
   if (!adapts) return;
+  if (!adapter.empty()) {
+    load_run(*s.engine, s.model, adapter, s.world(), LoadWhat::weights);
+    return;
+  }
   load_magnitudes(*s.engine, s.model, folder, s.world(), seed);
   silence_adapters(s);
 }
@@ -193,17 +235,16 @@ fs::path reference_folder(const Settings& settings) {
 }
 
 References reference_scores(Session& s, const data::PreferenceData& data, const StopCheck& stops) {
-  const fs::path reference = reference_folder(s.settings);
   std::string cached, path;
   checkpoint::agree(s.world(), [&] {
     if (!s.is_first_rank()) return;
-    path = cache_of(s.settings, data, reference).string();
+    path = cache_of(s.settings, data).string();
     if (fs::exists(path)) cached = base::read_file(path);
   });
   const size_t num_train = data.train->pairs().size(), num_val = data.val->pairs().size();
   cached = checkpoint::broadcast_text(s.world(), cached, 0);
   if (auto known = from_bytes(cached, num_train, num_val)) return *std::move(known);
-  load_reference(s, reference);
+  load_reference(s, s.settings.dpo.reference);
   Scoring train(s, data.train), val(s, data.val);
   observe::WorkBar bar("log-probabilities of the reference");
   const double share = static_cast<double>(num_train) / static_cast<double>(num_train + num_val);

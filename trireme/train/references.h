@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,16 +26,18 @@ struct References {
 /// The folder of the reference: dpo.reference, or the model before training.
 std::filesystem::path reference_folder(const Settings& settings);
 
-/// Checks the folder that dpo.reference or grpo.reference names, before ranks start and in dry runs.
-/// Errors    UsageError: an adapter, another shape than the model's, no such folder
+/// Checks the folder that dpo.reference or grpo.reference names, before ranks start and in dry runs: a model of the same
+/// shape, or where an adapter is trained another one of the same configuration, for the same base.
+/// Errors    UsageError: another adapter, another shape than the model's, no such folder
 void check_reference(const Settings& settings);
 
-/// Loads a reference; new adapters beside it add nothing. The engine then holds its weights until others are loaded.
-/// Every rank must call.
-/// Errors    CheckpointError, the same on every rank; UsageError, too, if ranks have other references
-void load_reference(Session& session, const std::filesystem::path& folder);
+/// Loads a reference: the model in the folder that a setting names, beside which adapters add nothing; if it holds an
+/// adapter, the base with that one; with nothing named the model before training, without adapters. The engine then
+/// holds its weights until others are loaded. Every rank must call. Errors    CheckpointError, the same on every rank;
+/// UsageError, too, if ranks have other references
+void load_reference(Session& session, const std::optional<std::string>& named);
 
-/// Reads or computes them. The engine then holds the reference's weights, without adapters, until others are loaded.
+/// Reads or computes them. The engine then holds the reference's weights until others are loaded.
 /// Every rank must call. Calls `stops` while it computes; after a stop the numbers mean nothing.
 ///
 /// Cost      a forward pass over all pairs, unless they are cached

@@ -98,6 +98,14 @@ void refuse_other_rollouts(const RunState& state, const ParsedSettings& parsed) 
                         change));
 }
 
+// As in TRL, a run that begins with an adapter compares its answers with the base that has this adapter. The setting
+// keeps that for the runs that go on with it: they begin with a checkpoint's adapter.
+void compare_with_first_adapter(Settings& s) {
+  if (!s.lora.initial_adapter || name_of_reference(s) == nullptr) return;
+  (s.task == Learning::rewards ? s.grpo.reference : s.dpo.reference) =
+      checkpoint::newest_or_itself(*s.lora.initial_adapter).string();
+}
+
 void use_newest_of_a_run(std::string& model) {
   if (!model.empty() && !base::is_file(fs::path(model) / "config.json"))
     model = checkpoint::newest_or_itself(model).string();
@@ -129,7 +137,10 @@ void take_over_run(ParsedSettings& parsed) {
   for (auto* reference : {&s.dpo.reference, &s.grpo.reference})
     if (*reference) use_newest_of_a_run(**reference);
   const fs::path folder = find_resume(s);
-  if (folder.empty()) return use_newest_of_a_run(s.model.name);
+  if (folder.empty()) {
+    use_newest_of_a_run(s.model.name);
+    return compare_with_first_adapter(s);
+  }
   const RunState state = parse_run_state(checkpoint::open_checkpoint(folder).state_json, folder);
   take_over(parsed, state.settings_yaml, folder.string());
   use_newest_of_a_run(s.model.name);

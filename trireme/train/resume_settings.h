@@ -13,8 +13,8 @@ namespace trireme::train {
 void place_run(ParsedSettings& parsed);
 
 /// Takes over the settings of the checkpoint that is resumed. If the folders of its model and tokenizer are gone, both
-/// are read from the checkpoint. If the model or a reference is a run's folder, the newest checkpoint in it is
-/// meant.
+/// are read from the checkpoint. If the model or a reference is a run's folder, the newest checkpoint in it is meant. A
+/// new run that begins with an adapter, and names no other reference, gets this adapter as its reference.
 ///
 /// Errors    as find_resume; CheckpointError if the checkpoint does not contain its settings; UsageError for another
 ///           task or optimizer, and for adapters of a run that trains all weights

@@ -164,9 +164,9 @@ config::Section section(GrpoSettings& s) {
            {"grpo.rollout_quantize", &s.rollout_quantize,
             "answers are written from the matrices of all blocks in few bits, quantized for each rollout, as quantize "
             "has them; evaluations answer with all bits"},
-           {"grpo.reference", &s.reference, "folder of the reference",
+           {"grpo.reference", &s.reference, "folder of the reference; or of an adapter for the same base",
             Rules{.absent = "none",
-                  .when_absent = "the model before training, without adapters",
+                  .when_absent = "the model before training: with lora.initial_adapter, and without new adapters",
                   .example = "llama-sft"}},
            {"grpo.stop", &s.stop, "words that end an answer", Rules{.absent = "none", .example = "[</answer>]"}},
            {"grpo.system", &s.system, "system message before conversations that have none",
