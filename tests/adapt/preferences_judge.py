@@ -129,7 +129,7 @@ class Judged:
         self.adapter = None
         if self.lora:
             self.adapter = r.folder / "start"
-            config = tuning.lora_config(self.name, target_modules="all-linear")
+            config = tuning.lora_config(self.name, target_modules="all-linear", lora_dropout=0.1)  # which nobody applies
             tuning.initial_adapter(self.base, self.adapter, config)  # the reference has it, too
         self.one = self.tune("one", train__save_interval=1, save__keep_last=0)
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "folders.h"
+#include "trireme/adapt/from_settings.h"
 #include "trireme/base/error.h"
 
 namespace trireme::adapt {
@@ -55,6 +56,12 @@ TEST(Resolve, AllLinearIsEveryMatrixButTheHead) {
   EXPECT_EQ(names({.target_modules = expression("All-Linear")}).size(), 21);
   EXPECT_EQ(names({.target_modules = expression("all-linear")}, small_model(model::Architecture::gpt2)).size(), 12);
   EXPECT_EQ(names({.target_modules = expression("all-linear"), .exclude_modules = list({"mlp.up_proj"})}).size(), 18);
+}
+
+TEST(Resolve, ATaskWithoutDropoutHasNoneInItsAdapters) {
+  for (const bool without : {false, true})
+    for (const auto& [name, spec] : adapters_of({.r = 4, .dropout = 0.1, .without_dropout = without}, kLlama).modules)
+      EXPECT_EQ(spec.dropout, without ? 0 : 0.1) << name;
 }
 
 TEST(Resolve, EachNameOfSettingsFitsAModule) {

@@ -97,7 +97,7 @@ class Judged:
         self.adapter = None
         if self.lora:
             self.adapter = r.folder / f"{family}-start"
-            config = tuning.lora_config(FAMILIES[family], target_modules="all-linear")
+            config = tuning.lora_config(FAMILIES[family], target_modules="all-linear", lora_dropout=0.1)  # which nobody applies
             tuning.initial_adapter(self.base, self.adapter, config)
         self.one = self.tune("one")
         self.rollout = self.task(1)

@@ -100,7 +100,10 @@ model::Adapters adapters_of(const LoraSettings& settings, const model::ModelConf
           "lora.plus_ratio: LoRA+ gives adapters of embeddings a rate of their own, which is not supported; "
           "leave {} out of lora.target_modules, or leave lora.plus_ratio out",
           module.name));
-  for (auto& [module, spec] : adapters.modules) spec.rate_of_b = settings.plus_ratio.value_or(1);
+  for (auto& [module, spec] : adapters.modules) {
+    spec.rate_of_b = settings.plus_ratio.value_or(1);
+    if (settings.without_dropout) spec.dropout = 0;
+  }
   return adapters;
 }
 

@@ -25,6 +25,7 @@ struct LoraSettings {
   model::AdapterInit init = model::AdapterInit::kaiming;
   std::optional<double> plus_ratio;
   std::optional<std::string> initial_adapter;
+  bool without_dropout = false;  ///< no setting: a task has no dropout, also that of initial_adapter's configuration
   bool operator==(const LoraSettings&) const = default;
 };
 config::Section section(LoraSettings& settings);

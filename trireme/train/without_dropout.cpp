@@ -20,6 +20,7 @@ void leave_out_dropout(ParsedSettings& parsed, std::string_view why) {
       throw UsageError(fmt::format("{} {:g} {}: leave it out", key, *rate, why));
   s.model.attention_dropout = s.model.residual_dropout = s.model.mlp_dropout = s.model.embedding_dropout = 0;
   s.lora.dropout = 0;
+  s.lora.without_dropout = true;
 }
 
 }  // namespace trireme::train
