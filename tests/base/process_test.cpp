@@ -50,6 +50,23 @@ TEST(Process, SignalsDoNotEndTheWaitForAChild) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
+TEST(ChildProcess, ItsWholeGroupIsKilledWithoutItsEnd) {
+  ChildProcess child({.file = "/bin/sh", .words = {"sh", "-c", "sleep 1000 & echo $!; wait"}, .is_read = true});
+  std::string number;
+  for (char byte = 0; byte != '\n';)
+    if (read(child.output(), &byte, 1) == 1)
+      number += byte;
+    else
+      usleep(1000);
+  const pid_t other = std::stoi(number);
+  EXPECT_EQ(kill(other, 0), 0);
+  kill_child_groups();
+  child.end(std::chrono::milliseconds(1000));
+  EXPECT_EQ(WTERMSIG(child.status()), SIGKILL);
+  for (int i = 0; i < 5000 && process_start_ticks(other).value_or(1) != 0; ++i) usleep(1000);
+  EXPECT_EQ(process_start_ticks(other), std::optional<uint64_t>(0));
+}
+
 // A rank that has no descriptor left would take its peers for dead.
 TEST(Process, WhoCannotLookDoesNotSayThatAProcessIsGone) {
   rlimit before{};

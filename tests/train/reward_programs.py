@@ -20,13 +20,15 @@ STEPS = 16
 NOT_COMPARED = ("sampling_s", "sampled_tokens_per_s", "epoch_loss")  # a pass that began before a kill has no epoch_loss
 PHASES = {"memory/training_bytes": "  training", "memory/logprobs_bytes": "  log-probabilities", "memory/sampling_bytes": "  answers, with their cache"}
 JUDGE = """
-import json, os, sys, time
+import json, os, subprocess, sys, time
 mode, folder = sys.argv[1], os.path.dirname(sys.argv[0])
 with open(os.path.join(folder, "started"), "a") as file:
     file.write(f"{os.getpid()}\\n")
 for line in sys.stdin:
     asked = json.loads(line)
-    if mode == "sleeps":
+    if mode == "starts others":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", os.path.join(folder, "other")])
+    if mode in ("sleeps", "starts others"):
         time.sleep(1000)
     is_third = asked["prompt_number"] % 3 == 0
     held_out = asked["step"] == 0 and (mode == "dies held out" or mode == "dies held out at times" and is_third)
@@ -137,6 +139,29 @@ def programs_judge(j):
         sentence = re.search(rf"no answer of step 1 could be rewarded: command: reward\.command .*{said}", result.err)
         ring.check(result.code == 1 and sentence and result.seconds < 40, f"a program that {mode} stops the run, which says why", str(result))
         r.require_nothing_is_left("never", f"a program that {mode}")
+
+
+def a_second_signal_leaves_nothing(j):
+    """One rank has no launcher that would end what a program has started."""
+    r = j.r
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = r.start(j.command("twice", mode="starts others", devices=1, reward__command_timeout="900s"))
+        ring.wait_for(lambda: any(b"/other" in read_bytes(f"/proc/{pid}/cmdline") for pid in r.processes()), "the program starts another one",
+                      detail=lambda: (r.folder / "start.err").read_text())
+        process.send_signal(number)
+        time.sleep(1.5)  # signals within a second are one request
+        process.send_signal(number)
+        result = r.finish(process)
+        ring.check(result.code == -number, f"a second {number.name} ends a rank at once", str(result))
+        r.require_nothing_is_left("twice", f"after a second {number.name}")
+
+
+def read_bytes(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def other_settings_want_other_answers(j):
@@ -275,6 +300,7 @@ with ring.Ring(sys.argv[1]) as r:
     programs_judge(judged)
     other_settings_want_other_answers(judged)
     passes_end_once(judged)
+    a_second_signal_leaves_nothing(judged)
     bad_input_is_refused(judged)
     other_systems_words_run(judged)
     kills_change_nothing(judged)

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -20,6 +22,15 @@
 
 namespace trireme::base {
 namespace {
+
+// Groups of programs that have not ended; 0: a free place. A program that finds none is only killed by end().
+std::array<std::atomic<pid_t>, 64> living_groups{};
+static_assert(std::atomic<pid_t>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+
+void replace_group(pid_t before, pid_t now) {
+  for (std::atomic<pid_t>& group : living_groups)
+    if (pid_t found = before; group.compare_exchange_strong(found, now)) return;
+}
 
 struct Becoming {
   const char* file;
@@ -89,6 +100,7 @@ ChildProcess::ChildProcess(const Options& options) {
   if (pid_ == 0) become(becoming);
   if (pid_ < 0) throw Error(fmt::format("cannot be started: {}", std::strerror(errno)));
   setpgid(pid_, pid_);  // parent and child both do this; the later call fails harmlessly
+  replace_group(0, pid_);
 }
 
 bool ChildProcess::has_ended() {
@@ -104,8 +116,14 @@ void ChildProcess::end(std::chrono::milliseconds grace) {
   const auto last = std::chrono::steady_clock::now() + grace;
   while (!has_ended() && std::chrono::steady_clock::now() < last) usleep(kLook);
   kill(-pid_, SIGKILL);
+  replace_group(pid_, 0);
   if (!ended_) status_ = wait_for_end(pid_);
   pid_ = -1;
+}
+
+void kill_child_groups() noexcept {
+  for (const std::atomic<pid_t>& group : living_groups)
+    if (const pid_t leader = group.load(); leader > 0) kill(-leader, SIGKILL);
 }
 
 int wait_for_end(pid_t child) {

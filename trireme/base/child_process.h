@@ -12,7 +12,8 @@
 
 namespace trireme::base {
 
-/// The program leads a process group of its own. The group is killed by end(), and with the thread that started it.
+/// The program leads a process group of its own. The group is killed by end(). With the thread that started it, the
+/// kernel kills the program alone, not what the program has started.
 class ChildProcess {
  public:
   struct Options {
@@ -46,6 +47,10 @@ class ChildProcess {
   int status_ = 0;
   bool ended_ = false;
 };
+
+/// Kills the groups of all programs that have not ended, for handlers of signals that end this process at once.
+/// Safe in signal handlers.
+void kill_child_groups() noexcept;
 
 /// Waits for the end of a child, through signals that interrupt the wait. Returns its status, as waitpid() tells it.
 int wait_for_end(pid_t child);

@@ -10,7 +10,8 @@
 namespace trireme::rewards {
 
 /// Keeps one process for all calls. The process leads a group of its own, which is killed at the end, after a failure,
-/// and with this process. A program that has ended is started once more for the same answers; somebody may have killed
+/// and by a second signal that asks for a stop. If this process is killed, the kernel kills the program, and a launcher
+/// what that has started. A program that has ended is started once more for the same answers; somebody may have killed
 /// it. After any other failure the next call starts it anew.
 ///
 /// Answers   {"prompt", "completion", "step", "prompt_number", "sample", "tokens", "truncated", "row"}, where `row` has

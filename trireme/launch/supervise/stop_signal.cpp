@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "trireme/base/child_process.h"
+
 namespace trireme::launch {
 namespace {
 constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGUSR1};
@@ -37,7 +39,7 @@ int reason_of(int number, const siginfo_t& info) {
   return named == SIGINT || named == SIGHUP ? named : number;
 }
 
-// Runs in signal context: only atomics, clock_gettime(), getppid(), signal() and raise().
+// Runs in signal context: only atomics, clock_gettime(), getppid(), kill(), signal() and raise().
 void on_stop_signal(int number, siginfo_t* info, void*) {
   const int earlier = stop_reason.load();
   const std::int64_t now = monotonic_ns();
@@ -51,6 +53,7 @@ void on_stop_signal(int number, siginfo_t* info, void*) {
   if (number == SIGUSR1) return;
   const bool is_ctrl_c_again = number == SIGINT && earlier == SIGINT;
   if (!is_ctrl_c_again && now - requested_at_ns.load() < kSameRequestNs) return;
+  base::kill_child_groups();  // the kernel would end the programs, but not what they have started
   signal(number, SIG_DFL);
   raise(number);
 }
