@@ -35,7 +35,7 @@ FAMILIES = {"llama": "llama 2", "gemma3": "gemma3"}
 # name: settings of grpo.*
 CASES = {
     "grpo": {},
-    "grpo warm": {"temperature": 0.7, "top_k": 20, "beta": 0.1, "kl_loss_mode": "mse_kl"},
+    "grpo warm": {"temperature": 0.7, "top_k": 20, "beta": 0.1, "kl_loss_mode": "mse_kl", "advantage_epsilon": 1e-4},
     "dapo": {"loss_agg_mode": "token-mean", "epsilon": 0.02, "epsilon_high": 0.028, "beta": 0, "overlong_buffer": 4, "dynamic_sampling": "drop"},
     "dr grpo": {"loss_agg_mode": "sequence-mean-token-scale", "advantage_estimator": "drgrpo", "beta": 0.02, "kl_loss_mode": "low_var_kl"},
     "rloo": {"loss_agg_mode": "seq-mean-token-sum", "advantage_estimator": "rloo", "beta": 0.05, "kl_loss_mode": "kl", "epsilon": 0.01, "epsilon_c": 1.05, "top_p": 0.9},
@@ -51,7 +51,7 @@ CASES = {
     "fp4 answer mask": {"rollout_quantize": "bnb.fp4", "sampler_is": "sequence_mask", "sampler_is_threshold": 1.02, "loss_algo": "gspo-token", "epsilon": 0.003,
                         "use_bias_correction_kl": "true", "beta": 0.3, "kl_loss_mode": "low_var_kl"},
     "nf4 uncorrected": {"rollout_quantize": "bnb.nf4", "sampler_is": "none", "beta": 0, "temperature": 0.8},
-    "unscaled": {"scale_rewards": "none", "loss_agg_mode": "token-mean", "beta": 0.04, "advantage_epsilon": 1e-4},
+    "unscaled": {"scale_rewards": "none", "loss_agg_mode": "token-mean", "beta": 0.04},
 }
 # Which of TRL's losses is the same one.
 THEIRS = {"grpo": "grpo", "masked": "grpo", "masked dr grpo": "dr_grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo", "gspo unbiased": "grpo", "nf4 token": "dapo", "nf4 token mask": "dapo",

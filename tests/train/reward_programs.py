@@ -200,7 +200,8 @@ def bad_input_is_refused(j):
             ("a line without a prompt", "silent.jsonl", {"grpo__prompts": silent}),
             ("a reward that nobody knows", "best", {"reward__functions": "[best]", "reward__command": None}),
             ("a program that is not there", "there is no program no-such-judge", {"reward__command": "[no-such-judge]"}),
-            ("a program that no reward names", "reward.command", {"reward__functions": "[exact]"}),
+            ("a program that no reward names", "reward.command has no effect: no answer is given to the program; name command in reward.functions", {"reward__functions": "[exact]"}),
+            ("drawn answers to prompts that are not held out", "grpo.eval_samples has no effect: nothing is held out", {"grpo__eval_samples": 4}),
             ("prompts that are all too long", "allow longer ones", {"grpo__max_prompt_length": 1}),
             ("a reference of another shape", "grpo.reference: ", {"grpo__beta": 0.1, "grpo__reference": r.folder}),
             ("a template of conversations", "that of prompts is grpo.chat_template", {"data__chat_template": "alpaca"}),
@@ -208,7 +209,7 @@ def bad_input_is_refused(j):
             ("a group of one", "nothing to be compared with", {"grpo__num_generations": 1})):
         result = r.run(j.command("refused", **settings))
         ring.check(result.code == 2 and said in result.err and result.err.count("\n") <= 6 and not (r.folder / "refused").exists(), f"{sentence} is refused", str(result))
-    result = r.run(j.command("refused", reward__functions="[exact]", reward__command=None, grpo__prompts=unanswered, grpo__batch_size=1))
+    result = r.run(j.command("refused", reward__functions="[exact]", reward__command=None, reward__command_timeout=None, grpo__prompts=unanswered, grpo__batch_size=1))
     ring.check(result.code == 1 and 'has no key "answer"; name another one with reward.answer_key' in result.err, "a line without the right answer is told", str(result))
     r.require_nothing_is_left("refused", "after refusals")
 

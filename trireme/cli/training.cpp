@@ -17,6 +17,7 @@
 #include "trireme/cli/start.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/derived.h"
+#include "trireme/settings/unread.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/classify.h"

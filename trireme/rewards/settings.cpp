@@ -42,9 +42,6 @@ void check(const RewardSettings& s, config::Problems& problems) {
     problems.add("the reward format needs an expression", {}, "give reward.pattern, for instance \"^<b>.+</b>$\"");
   if (uses("command") && (!s.command || s.command->empty()))
     problems.add("the reward command needs a program", {}, "give reward.command, for instance [python3, judge.py]");
-  if (s.command && !uses("command"))
-    problems.add("reward.command names a program that no answer is given to", {},
-                 "name command in reward.functions, for instance [command]");
   if (uses("length") && !s.length)
     problems.add("the reward length needs a length", {}, "give reward.length in tokens, for instance 100");
 }

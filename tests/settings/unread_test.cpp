@@ -1,0 +1,84 @@
+#include "trireme/settings/unread.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "settings_test.h"
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string unread(const std::string& task, std::vector<std::string> words) {
+  words.insert(words.begin(), {"llama-5m", "--task", task});
+  try {
+    refuse_unread(parse_settings(words));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+using Words = std::vector<std::string>;
+
+// A typed setting, and what has to stand beside it.
+TEST(Unread, ATypedSettingThatNothingReadsIsRefused) {
+  struct Row {
+    const char* task;
+    Words typed, beside;
+  };
+  const std::vector<Row> rows = {
+      {"rewards", {"--grpo.eval_samples", "4"}, {"--grpo.val_prompts", "held.jsonl"}},
+      {"rewards", {"--grpo.overlong_penalty", "2"}, {"--grpo.overlong_buffer", "8"}},
+      {"rewards", {"--grpo.max_resampling", "3"}, {"--grpo.dynamic_sampling", "refill"}},
+      {"rewards", {"--grpo.masked_completions_count", "true"}, {"--grpo.mask_truncated_completions", "true"}},
+      {"rewards", {"--grpo.sampler_is_threshold", "3"}, {"--grpo.sampler_is", "token_mask"}},
+      {"rewards", {"--grpo.sampler_is_min", "0.5"}, {"--grpo.rollout_quantize", "bnb.nf4"}},
+      {"rewards", {"--reward.pattern", "a+"}, {"--reward.functions", "[format]"}},
+      {"rewards", {"--reward.tolerance", "0.1"}, {"--reward.functions", "[exact, number]"}},
+      {"rewards", {"--reward.length", "9"}, {"--reward.functions", "[length]"}},
+      {"rewards", {"--reward.answer_key", "gold"}, {"--reward.functions", "[check_answer]"}},
+      {"rewards", {"--reward.command", "[judge]"}, {"--reward.functions", "[command]"}},
+      {"rewards",
+       {"--reward.command_timeout", "9s"},
+       {"--reward.functions", "[command]", "--reward.command", "[judge]"}},
+      {"preferences", {"--dpo.label_smoothing", "0.1"}, {"--dpo.loss_type", "[sigmoid, robust]"}},
+      {"preferences", {"--dpo.simpo_gamma", "1"}, {"--dpo.loss_type", "[simpo]"}},
+      {"preferences", {"--dpo.discopop_tau", "0.1"}, {"--dpo.loss_type", "[discopop]"}}};
+  for (const Row& row : rows) {
+    const std::string key = row.typed[0].substr(2), text = unread(row.task, row.typed);
+    EXPECT_THAT(text, AllOf(StartsWith(key + " has no effect: "), HasSubstr(", or leave it out"))) << key;
+    Words both = row.typed;
+    both.insert(both.end(), row.beside.begin(), row.beside.end());
+    EXPECT_EQ(unread(row.task, both), "") << key;
+    EXPECT_EQ(unread("language", row.typed), "") << key;  // whose refusal is another one
+  }
+}
+
+TEST(Unread, WhatAnotherSettingTurnsOffIsRefused) {
+  EXPECT_THAT(unread("rewards", {"--grpo.scale_rewards", "batch", "--grpo.advantage_estimator", "rloo"}),
+              HasSubstr("take the estimator grpo"));
+  EXPECT_EQ(unread("rewards", {"--grpo.scale_rewards", "none", "--grpo.advantage_estimator", "rloo"}), "");
+  EXPECT_THAT(unread("rewards", {"--grpo.advantage_epsilon", "0.1", "--grpo.scale_rewards", "none"}),
+              HasSubstr("advantages are not divided"));
+  for (const Words& typed : {Words{"--grpo.kl_loss_mode", "k3"}, {"--grpo.reference", "base"}}) {
+    EXPECT_EQ(unread("rewards", typed), "");
+    EXPECT_THAT(unread("rewards", {typed[0], typed[1], "--grpo.beta", "0"}), HasSubstr("give a grpo.beta above 0"));
+  }
+  EXPECT_THAT(unread("preferences", {"--dpo.reference", "base", "--dpo.loss_type", "[orpo, sft]"}),
+              HasSubstr("compare with no reference"));
+}
+
+TEST(Unread, AFileMayHoldWhatAnotherRunReads) {
+  const YamlFile file("reward: {pattern: a+, functions: [exact]}\n");
+  EXPECT_EQ(unread("rewards", {"--config", file.path()}), "");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,121 @@
+#include "trireme/settings/unread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+using train::Learning;
+
+using Words = std::initializer_list<std::string_view>;
+
+bool names_any(const std::vector<std::string>& given, Words wanted) {
+  return std::ranges::any_of(wanted, [&](std::string_view name) { return std::ranges::count(given, name) > 0; });
+}
+
+bool uses_reward(const Settings& s, Words functions) {
+  return s.reward.functions && names_any(*s.reward.functions, functions);
+}
+
+bool uses_loss(const Settings& s, Words losses) { return names_any(s.dpo.loss_type, losses); }
+
+bool has_reference_loss(const Settings& s) {
+  constexpr std::string_view kWithout[] = {"sft", "orpo", "simpo"};
+  return std::ranges::any_of(s.dpo.loss_type, [&](const std::string& loss) {
+    return std::ranges::find(kWithout, loss) == std::end(kWithout);
+  });
+}
+
+bool divides_advantages(const Settings& s) {
+  return s.grpo.advantage_estimator == train::AdvantageEstimator::grpo &&
+         s.grpo.scale_rewards != train::ScaleRewards::none;
+}
+
+bool corrects_for_sampling(const Settings& s) { return s.grpo.correction() != train::SamplerCorrection::none; }
+
+struct ReadBy {
+  std::string_view key;
+  Learning task;
+  bool (*is_read)(const Settings&);  ///< or asks for nothing
+  std::string_view because, way_out;
+};
+
+constexpr std::string_view kNothingHeldOut = "nothing is held out", kNoScale = "advantages are not divided",
+                           kNoDistance = "grpo.beta is 0, so there is no reference",
+                           kGiveBeta = "give a grpo.beta above 0",
+                           kNoCorrection = "answers are not weighed for how they were drawn",
+                           kGiveCorrection = "give grpo.sampler_is, for instance token_truncate";
+
+const ReadBy kReadBy[] = {
+    {"grpo.eval_samples", Learning::rewards,
+     [](const Settings& s) { return s.grpo.eval_samples == 0 || s.grpo.val_prompts.has_value(); }, kNothingHeldOut,
+     "name a file of prompts with grpo.val_prompts"},
+    {"grpo.scale_rewards", Learning::rewards,
+     [](const Settings& s) { return divides_advantages(s) || s.grpo.scale_rewards == train::ScaleRewards::none; },
+     "grpo.advantage_estimator does not divide advantages", "take the estimator grpo"},
+    {"grpo.advantage_epsilon", Learning::rewards, divides_advantages, kNoScale,
+     "take grpo.advantage_estimator grpo and a grpo.scale_rewards other than none"},
+    {"grpo.max_resampling", Learning::rewards,
+     [](const Settings& s) { return s.grpo.dynamic_sampling == train::DynamicSampling::refill; },
+     "no group is replaced by another", "give grpo.dynamic_sampling refill"},
+    {"grpo.overlong_penalty", Learning::rewards, [](const Settings& s) { return s.grpo.overlong_buffer.has_value(); },
+     "no tokens of an answer cost", "give grpo.overlong_buffer, the last tokens that do"},
+    {"grpo.masked_completions_count", Learning::rewards,
+     [](const Settings& s) { return s.grpo.mask_truncated_completions || !s.grpo.masked_completions_count; },
+     "no answer is masked", "give grpo.mask_truncated_completions true"},
+    {"grpo.sampler_is_threshold", Learning::rewards, corrects_for_sampling, kNoCorrection, kGiveCorrection},
+    {"grpo.sampler_is_min", Learning::rewards, corrects_for_sampling, kNoCorrection, kGiveCorrection},
+    {"grpo.kl_loss_mode", Learning::rewards, [](const Settings& s) { return s.grpo.beta > 0; }, kNoDistance, kGiveBeta},
+    {"grpo.use_bias_correction_kl", Learning::rewards,
+     [](const Settings& s) { return s.grpo.beta > 0 || !s.grpo.use_bias_correction_kl; }, kNoDistance, kGiveBeta},
+    {"grpo.reference", Learning::rewards, [](const Settings& s) { return s.grpo.beta > 0 || !s.grpo.reference; },
+     kNoDistance, kGiveBeta},
+    {"reward.answer_key", Learning::rewards,
+     [](const Settings& s) { return uses_reward(s, {"exact", "number", "check_answer", "check_numbers"}); },
+     "no reward reads the right answer", "name one in reward.functions, for instance [exact]"},
+    {"reward.tolerance", Learning::rewards,
+     [](const Settings& s) { return s.reward.tolerance == 0 || uses_reward(s, {"number"}); },
+     "only the reward number reads it", "name number in reward.functions"},
+    {"reward.pattern", Learning::rewards,
+     [](const Settings& s) { return !s.reward.pattern || uses_reward(s, {"format"}); },
+     "only the reward format reads it", "name format in reward.functions"},
+    {"reward.length", Learning::rewards,
+     [](const Settings& s) { return !s.reward.length || uses_reward(s, {"length"}); },
+     "only the reward length reads it", "name length in reward.functions"},
+    {"reward.command", Learning::rewards,
+     [](const Settings& s) { return !s.reward.command || uses_reward(s, {"command"}); },
+     "no answer is given to the program", "name command in reward.functions"},
+    {"reward.command_timeout", Learning::rewards, [](const Settings& s) { return uses_reward(s, {"command"}); },
+     "no program judges answers", "name command in reward.functions"},
+    {"reward.command_memory", Learning::rewards,
+     [](const Settings& s) { return !s.reward.command_memory || uses_reward(s, {"command"}); },
+     "no program judges answers", "name command in reward.functions"},
+    {"dpo.label_smoothing", Learning::preferences,
+     [](const Settings& s) { return s.dpo.label_smoothing == 0 || uses_loss(s, {"robust", "exo_pair", "simpo"}); },
+     "only the losses robust, exo_pair and simpo read it, as in TRL", "name one of them in dpo.loss_type"},
+    {"dpo.simpo_gamma", Learning::preferences, [](const Settings& s) { return uses_loss(s, {"simpo"}); },
+     "only the loss simpo reads it", "name simpo in dpo.loss_type"},
+    {"dpo.discopop_tau", Learning::preferences, [](const Settings& s) { return uses_loss(s, {"discopop"}); },
+     "only the loss discopop reads it", "name discopop in dpo.loss_type"},
+    {"dpo.reference", Learning::preferences,
+     [](const Settings& s) { return !s.dpo.reference || has_reference_loss(s); },
+     "the losses sft, orpo and simpo compare with no reference", "name another loss in dpo.loss_type"}};
+
+}  // namespace
+
+void refuse_unread(const ParsedSettings& parsed) {
+  for (const ReadBy& rule : kReadBy) {
+    const auto source = parsed.provenance.find(std::string(rule.key));
+    if (source == parsed.provenance.end() || source->second.kind != config::Source::Kind::command_line) continue;
+    if (parsed.settings.task == rule.task && !rule.is_read(parsed.settings))
+      throw UsageError(fmt::format("{} has no effect: {}; {}, or leave it out", rule.key, rule.because, rule.way_out));
+  }
+}
+
+}  // namespace trireme
