@@ -18,7 +18,16 @@ TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
       {"", 3,
        "2 of 3 data-parallel ranks idle in the last of 6 micro-batches a step: 16 micro-batches do not divide among "
        "them; train.global_batch_size 60 or 72 keeps all busy"},
-      {"", 20, "4 of 20 data-parallel ranks idle in the last of 1 micro-batches"},
+      {"", 20, "4 of 20 data-parallel ranks idle in the last of 1 micro-batch a step: 16 micro-batches do not divide"},
+      {"train.global_batch_size=4", 2,
+       "1 of 2 data-parallel ranks idles in the last of 1 micro-batch a step: 1 micro-batch does not divide among "
+       "them; train.global_batch_size 8 keeps all busy"},
+      {"task=rewards grpo.prompts=p.jsonl reward.functions=[exact]", 3,
+       "another grpo.mini_batch_size or a smaller train.micro_batch_size keeps all busy"},
+      {"task=rewards grpo.prompts=p.jsonl reward.functions=[exact] train.micro_batch_size=1", 3,
+       "; another grpo.mini_batch_size keeps all busy"},
+      {"task=rewards grpo.prompts=p.jsonl reward.functions=[exact] mesh.pp=17", 17,
+       "a larger grpo.mini_batch_size or a smaller train.micro_batch_size fills it"},
       {"mesh.pp=16", 16, ""},
       {"mesh.pp=17", 17,
        "a pipeline of 17 ranks (1f1b) fills with 17 micro-batches, and a step has 16: ranks wait for each other; "

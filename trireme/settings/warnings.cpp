@@ -8,16 +8,29 @@
 namespace trireme {
 namespace {
 
+std::string count_of_micro_batches(int64_t count) {
+  return fmt::format("{} micro-batch{}", count, count == 1 ? "" : "es");
+}
+
+// The rows of a step that learns from rewards follow from its prompts.
+bool learns_from_answers(const Settings& settings) { return settings.task == train::Learning::rewards; }
+
 void warn_of_idle_ranks(const Settings& settings, const MeshShape& mesh, std::vector<std::string>& found) {
   const int64_t ranks = mesh.data_parallel_ranks();
   const int64_t micro_batches = settings.train.global_batch_size / settings.train.micro_batch_size;
   const int64_t left = micro_batches % ranks;
   if (left == 0) return;
+  const std::string way_out =
+      learns_from_answers(settings)
+          ? fmt::format("another grpo.mini_batch_size{} keeps all busy",
+                        settings.train.micro_batch_size > 1 ? " or a smaller train.micro_batch_size" : "")
+          : fmt::format(
+                "train.global_batch_size {} keeps all busy",
+                base::near_multiples(settings.train.global_batch_size, settings.train.micro_batch_size * ranks));
   found.push_back(
-      fmt::format("{} of {} data-parallel ranks idle in the last of {} micro-batches a step: {} micro-batches do not "
-                  "divide among them; train.global_batch_size {} keeps all busy",
-                  ranks - left, ranks, micro_batches / ranks + 1, micro_batches,
-                  base::near_multiples(settings.train.global_batch_size, settings.train.micro_batch_size * ranks)));
+      fmt::format("{} of {} data-parallel ranks idle{} in the last of {} a step: {} {} not divide among them; {}",
+                  ranks - left, ranks, ranks - left == 1 ? "s" : "", count_of_micro_batches(micro_batches / ranks + 1),
+                  count_of_micro_batches(micro_batches), micro_batches == 1 ? "does" : "do", way_out));
 }
 
 void warn_of_idle_stages(const Settings& settings, const MeshShape& mesh, std::vector<std::string>& found) {
@@ -27,11 +40,13 @@ void warn_of_idle_stages(const Settings& settings, const MeshShape& mesh, std::v
   const int64_t wanted = schedule->fills_with(static_cast<int>(mesh.pp));
   const int64_t have = settings.train.global_batch_size / settings.train.micro_batch_size / mesh.data_parallel_ranks();
   if (have >= wanted) return;
+  const std::string way_out = learns_from_answers(settings)
+                                  ? "a larger grpo.mini_batch_size or a smaller train.micro_batch_size fills it"
+                                  : fmt::format("train.global_batch_size {} fills it",
+                                                wanted * settings.train.micro_batch_size * mesh.data_parallel_ranks());
   found.push_back(
-      fmt::format("a pipeline of {} ranks ({}) fills with {} micro-batches, and a step has {}: ranks wait for each "
-                  "other; train.global_batch_size {} fills it",
-                  mesh.pp, settings.pipeline.schedule, wanted, have,
-                  wanted * settings.train.micro_batch_size * mesh.data_parallel_ranks()));
+      fmt::format("a pipeline of {} ranks ({}) fills with {}, and a step has {}: ranks wait for each other; {}",
+                  mesh.pp, settings.pipeline.schedule, count_of_micro_batches(wanted), have, way_out));
 }
 
 // The gradient of log p - log p of the reference is that of log p, whose mean over drawn tokens is 0.
