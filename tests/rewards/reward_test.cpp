@@ -45,6 +45,15 @@ TEST(Reward, FormatIsAnExpressionWithABudget) {
   EXPECT_NE(failure("format", std::string(300, 'a') + "!", {.pattern = "(a|a|aa)+$"}), "none");
 }
 
+TEST(Reward, AnExpressionThatCannotBeReadIsRefusedByTheNameOfItsSetting) {
+  try {
+    make_rewards({.functions = {{"format"}}, .pattern = "(a"});
+    FAIL() << "it was taken";
+  } catch (const UsageError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("reward.pattern: ")) << error.what();
+  }
+}
+
 TEST(Reward, LengthIsBestAtItsMeasure) {
   EXPECT_EQ(score("length", "", {.length = 10}, 10), 1);
   EXPECT_EQ(score("length", "", {.length = 10}, 5), 0.5);

@@ -60,7 +60,7 @@ TEST(Prompts, AConversationMayStandUnderPrompt) {
   base::write_file_atomic(file, R"({"prompt": [{"role": "user", "content": "What?"}], "answer": "4"})"
                                 "\n"
                                 R"({"prompt": "It is"})");
-  const std::vector<Prompt> prompts = read_prompts(file);
+  const std::vector<Prompt> prompts = read_prompts(file, "generate.prompts");
   ASSERT_EQ(prompts.size(), 2);
   ASSERT_EQ(prompts[0].messages.size(), 1);
   EXPECT_EQ(prompts[0].messages[0].content, "What?");
@@ -68,12 +68,21 @@ TEST(Prompts, AConversationMayStandUnderPrompt) {
   EXPECT_EQ(prompts[1].text, "It is");
 }
 
+TEST(Prompts, AFileThatIsNotThereOrEmptyIsRefusedByTheNameOfItsSetting) {
+  const data::TemporaryFolder folder;
+  const auto file = folder / "prompts.jsonl";
+  const auto refused = [&] { return data::refusal([&] { read_prompts(file, "grpo.val_prompts"); }); };
+  EXPECT_THAT(refused(), testing::StartsWith("grpo.val_prompts: "));
+  base::write_file_atomic(file, "\n");
+  EXPECT_EQ(refused(), "grpo.val_prompts: " + file.string() + " holds no prompt");
+}
+
 TEST(Prompts, MessagesAreReadAsInFilesOfData) {
   const data::TemporaryFolder folder;
   const auto file = folder / "prompts.jsonl";
   const auto refused = [&](const std::string& line) {
     base::write_file_atomic(file, line);
-    return data::refusal([&] { read_prompts(file); });
+    return data::refusal([&] { read_prompts(file, "generate.prompts"); });
   };
   const std::string place = file.string() + ":1: ", not_built = " is not built; leave it out";
   EXPECT_THAT(refused(R"({"messages": [{"role": "user", "content": "a"}], "tools": ["w"]})"),
@@ -98,7 +107,9 @@ TEST(Prompts, AModelIsAskedInTheTemplateThatItWasTrainedIn) {
   EXPECT_STREQ(chat_family({}, model, "").name, "alpaca");
   EXPECT_STREQ(chat_family({}, model, adapter).name, "vicuna");
   EXPECT_STREQ(chat_family({}, model, plain).name, "alpaca");
-  EXPECT_THROW(chat_family({}, plain, ""), UsageError);
+  EXPECT_THAT(data::refusal([&] { chat_family({}, plain, ""); }), testing::EndsWith("name one with --chat_template"));
+  EXPECT_THAT(data::refusal([&] { chat_family({}, plain, "", "grpo.chat_template"); }),
+              testing::EndsWith("name one with grpo.chat_template"));
   base::write_file_atomic(model / "tokenizer_config.json", R"({"chat_template": "<|im_start|>"})");
   GenerateSettings named;
   EXPECT_STREQ(chat_family(named, model, "").name, "alpaca");

@@ -193,6 +193,13 @@ def bad_input_is_refused(j):
     r = j.r
     silent = r.folder / "silent.jsonl"
     silent.write_text('{"question": "?"}\n')
+    long, talk = r.folder / "long.jsonl", r.folder / "talk.jsonl"
+    long.write_text(json.dumps({"prompt": "a" * 60}) + "\n")
+    talk.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}]}) + "\n")
+    some = r.folder / "some.jsonl"
+    some.write_text(j.prompts.read_text() + long.read_text())
+    result = r.run(j.command("some-long", train__max_steps=1, grpo__val_prompts=some))
+    ring.check(result.code == 0 and "12 held out, 1 too long and left out" in result.out, "held-out prompts that are too long are told", str(result))
     unanswered = r.folder / "unanswered.jsonl"
     unanswered.write_text('{"prompt": "a"}\n')
     for sentence, said, settings in (
@@ -202,7 +209,10 @@ def bad_input_is_refused(j):
             ("a program that is not there", "there is no program no-such-judge", {"reward__command": "[no-such-judge]"}),
             ("a program that no reward names", "reward.command has no effect: no answer is given to the program; name command in reward.functions", {"reward__functions": "[exact]"}),
             ("drawn answers to prompts that are not held out", "grpo.eval_samples has no effect: nothing is held out", {"grpo__eval_samples": 4}),
-            ("prompts that are all too long", "allow longer ones", {"grpo__max_prompt_length": 1}),
+            ("prompts that are all too long", "grpo.prompts: ", {"grpo__max_prompt_length": 1}),
+            ("held-out prompts that are all too long", "grpo.val_prompts: ", {"grpo__val_prompts": long}),
+            ("an expression that cannot be read", "reward.pattern: ", {"reward__functions": "[format]", "reward__pattern": "(a", "reward__command": None, "reward__command_timeout": None}),
+            ("conversations without a template", "grpo.chat_template", {"grpo__prompts": talk}),
             ("a reference of another shape", "grpo.reference: ", {"grpo__beta": 0.1, "grpo__reference": r.folder}),
             ("a template of conversations", "that of prompts is grpo.chat_template", {"data__chat_template": "alpaca"}),
             ("which messages are learned", "data.learn has no meaning with task rewards", {"data__learn": "messages"}),
@@ -210,7 +220,8 @@ def bad_input_is_refused(j):
         result = r.run(j.command("refused", **settings))
         ring.check(result.code == 2 and said in result.err and result.err.count("\n") <= 6 and not (r.folder / "refused").exists(), f"{sentence} is refused", str(result))
     result = r.run(j.command("refused", reward__functions="[exact]", reward__command=None, reward__command_timeout=None, grpo__prompts=unanswered, grpo__batch_size=1))
-    ring.check(result.code == 1 and 'has no key "answer"; name another one with reward.answer_key' in result.err, "a line without the right answer is told", str(result))
+    ring.check(result.code == 2 and 'grpo.prompts: no line of ' in result.err and 'has a key "answer", which the reward exact reads; name another one with reward.answer_key' in result.err,
+               "prompts without the right answer are refused before the start", str(result))
     r.require_nothing_is_left("refused", "after refusals")
 
 

@@ -122,7 +122,7 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
                       model));
     const auto tokenizer = train::checkpoint_tokenizer(model, config);
     std::vector<std::vector<int64_t>> tokens;
-    const std::vector<train::Prompt> prompts = train::read_prompts(*g.prompts);
+    const std::vector<train::Prompt> prompts = train::read_prompts(*g.prompts, "generate.prompts");
     train::name_template(g, prompts, model, g.adapter.value_or(""));
     for (const train::Prompt& prompt : prompts) {
       tokens.push_back(train::encode(prompt, *tokenizer, g));

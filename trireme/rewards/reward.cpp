@@ -127,9 +127,15 @@ constexpr std::array kRows = {Row{"exact", exact},
                               Row{"check_answer", check_answer},
                               Row{"check_numbers", check_numbers}};
 
+std::shared_ptr<const text::Regex> expression_of(const RewardSettings& s) try {
+  return std::make_shared<const text::Regex>(s.pattern.value_or(""));
+} catch (const UsageError& error) {
+  throw UsageError(fmt::format("reward.pattern: {}", error.what()));
+}
+
 Function::Call call_of(const std::string& name, const RewardSettings& s) {
   if (name == "format") {
-    auto expression = std::make_shared<const text::Regex>(s.pattern.value_or(""));
+    auto expression = expression_of(s);
     return [expression](std::span<const Answer> answers, int64_t) {
       Scores scores;
       for (const Answer& answer : answers) {

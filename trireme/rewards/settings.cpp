@@ -18,6 +18,11 @@ std::vector<std::string> reward_names() {
           "check_answer", "check_numbers", "command"};
 }
 
+bool reads_answer(std::string_view reward) {
+  constexpr std::string_view kReaders[] = {"exact", "number", "check_answer", "check_numbers"};
+  return std::ranges::find(kReaders, reward) != std::end(kReaders);
+}
+
 std::vector<double> reward_weights(const RewardSettings& s) {
   std::vector<double> weights;
   for (size_t i = 0; s.functions && i < s.functions->size(); ++i)

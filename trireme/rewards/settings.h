@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/config/declaration.h"
@@ -27,6 +28,8 @@ config::Section section(RewardSettings& settings);
 
 /// Names of the functions that there are.
 std::vector<std::string> reward_names();
+/// Whether the function compares with the right answer (reward.answer_key).
+bool reads_answer(std::string_view reward);
 /// The weight of each function that is named.
 std::vector<double> reward_weights(const RewardSettings& settings);
 

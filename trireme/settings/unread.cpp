@@ -77,7 +77,9 @@ const ReadBy kReadBy[] = {
     {"grpo.reference", Learning::rewards, [](const Settings& s) { return s.grpo.beta > 0 || !s.grpo.reference; },
      kNoDistance, kGiveBeta},
     {"reward.answer_key", Learning::rewards,
-     [](const Settings& s) { return uses_reward(s, {"exact", "number", "check_answer", "check_numbers"}); },
+     [](const Settings& s) {
+       return s.reward.functions && std::ranges::any_of(*s.reward.functions, rewards::reads_answer);
+     },
      "no reward reads the right answer", "name one in reward.functions, for instance [exact]"},
     {"reward.tolerance", Learning::rewards,
      [](const Settings& s) { return s.reward.tolerance == 0 || uses_reward(s, {"number"}); },

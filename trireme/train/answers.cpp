@@ -27,6 +27,18 @@ GenerateSettings prompt_settings(const GrpoSettings& s, const std::string& file)
   return g;
 }
 
+// A reward would fail for every answer. (Where only some lines lack the key, their groups fail.)
+void require_answers(const rewards::RewardSettings& s, std::string_view setting, const std::string& file,
+                     const std::vector<Prompt>& prompts) {
+  const auto has_answer = [&](const Prompt& prompt) { return prompt.others.contains(s.answer_key); };
+  for (const std::string& name : s.functions.value_or(std::vector<std::string>{}))
+    if (rewards::reads_answer(name) && std::ranges::none_of(prompts, has_answer))
+      throw UsageError(
+          fmt::format("{}: no line of {} has a key \"{}\", which the reward {} reads; name another one with "
+                      "reward.answer_key",
+                      setting, file, s.answer_key, name));
+}
+
 // A conversation as rewards see it.
 std::string joined(const std::vector<text::ChatMessage>& messages) {
   std::string text;
@@ -51,11 +63,13 @@ std::vector<int64_t> ends_of_answers(const Settings& settings, const text::Token
 
 }  // namespace
 
-PromptSet read_prompt_set(const Settings& settings, const std::string& file, const text::Tokenizer& tokenizer) {
+PromptSet read_prompt_set(const Settings& settings, std::string_view setting, const std::string& file,
+                          const text::Tokenizer& tokenizer) {
   const GrpoSettings& s = settings.grpo;
   GenerateSettings g = prompt_settings(s, file);
-  const std::vector<Prompt> prompts = read_prompts(file);
-  name_template(g, prompts, settings.model.name, settings.lora.initial_adapter.value_or(""));
+  const std::vector<Prompt> prompts = read_prompts(file, setting);
+  require_answers(settings.reward, setting, file, prompts);
+  name_template(g, prompts, settings.model.name, settings.lora.initial_adapter.value_or(""), "grpo.chat_template");
   PromptSet questions;
   for (const Prompt& prompt : prompts) {
     std::vector<int64_t> tokens = encode(prompt, tokenizer, g);
@@ -70,8 +84,9 @@ PromptSet read_prompt_set(const Settings& settings, const std::string& file, con
                              .row = nlohmann::json(prompt.others)});
   }
   if (questions.all.empty())
-    throw UsageError(fmt::format("{}: every prompt has more than grpo.max_prompt_length {} tokens; allow longer ones",
-                                 file, s.max_prompt_length));
+    throw UsageError(
+        fmt::format("{}: {}: every prompt has more than grpo.max_prompt_length {} tokens; allow longer ones", setting,
+                    file, s.max_prompt_length));
   return questions;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/generate/generator.h"
@@ -32,8 +33,10 @@ struct PromptSet {
   int64_t too_long = 0;  ///< left out: more tokens than grpo.max_prompt_length
 };
 
-/// Errors    UsageError naming file and line; no question is left
-PromptSet read_prompt_set(const Settings& settings, const std::string& file, const text::Tokenizer& tokenizer);
+/// The prompts of the file that `setting` names: grpo.prompts or grpo.val_prompts.
+/// Errors    UsageError naming setting, file and line; no question is left; no line has what a reward reads
+PromptSet read_prompt_set(const Settings& settings, std::string_view setting, const std::string& file,
+                          const text::Tokenizer& tokenizer);
 
 /// How answers are drawn.
 struct Drawing {

@@ -148,7 +148,7 @@ std::vector<double> texts_there(const ResultFile& results, int64_t prompts, int6
 
 void check_prompts(const Settings& settings, const fs::path& folder) {
   const GenerateSettings& g = settings.generate;
-  const std::vector<Prompt> prompts = read_prompts(*g.prompts);
+  const std::vector<Prompt> prompts = read_prompts(*g.prompts, "generate.prompts");
   if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
     chat_family(g, folder, adapt::adapter_of(place_of(g)));
   if (!g.output && inference_mesh(settings, world_size(settings)).data_parallel_ranks() > 1)
@@ -172,7 +172,7 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
     check_codes(settings, known.config);
     data::DataIdentity read;
     checkpoint::agree(*known.world, [&] {
-      prompts = read_prompts(*g.prompts);
+      prompts = read_prompts(*g.prompts, "generate.prompts");
       read.add("generate.prompts", hash_of_prompts(g));
       asked = g;
       name_template(asked, prompts, known.folder, adapt::adapter_of(place_of(g)));

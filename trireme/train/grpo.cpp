@@ -43,6 +43,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kHeldOutKey = 0x68656C64;  // draws for evaluation
 constexpr int64_t kAnswerRowTokens = 1024;  // of a row with several answers
 constexpr size_t kShownBytes = 120;
+constexpr std::string_view kPrompts = "grpo.prompts", kValPrompts = "grpo.val_prompts";
 
 std::string file_of(const std::optional<std::string>& prompts) {
   if (!prompts) throw UsageError("no prompts are named; give --grpo.prompts FILE.jsonl");
@@ -93,8 +94,9 @@ void add_measure(std::vector<base::Measured>& to, std::string name, double value
 uint64_t hash_of_file(const fs::path& file) { return base::hash_text(base::read_file(file)); }
 
 // Every rank must call.
-PromptSet load_prompts(Session& s, const std::string& file, const text::Tokenizer& tokenizer) {
-  return checkpoint::made_on_all(s.world(), [&] { return read_prompt_set(s.settings, file, tokenizer); });
+PromptSet load_prompts(Session& s, std::string_view setting, const std::string& file,
+                       const text::Tokenizer& tokenizer) {
+  return checkpoint::made_on_all(s.world(), [&] { return read_prompt_set(s.settings, setting, file, tokenizer); });
 }
 
 class Grpo : public Task {
@@ -104,11 +106,11 @@ class Grpo : public Task {
         g_(session.settings.grpo),
         tokenizer_(std::move(tokenizer)),
         rewards_(checkpoint::made_on_all(s_.world(), [&] { return rewards::make_rewards(s_.settings.reward); })),
-        questions_(load_prompts(s_, file_of(g_.prompts), *tokenizer_)),
+        questions_(load_prompts(s_, kPrompts, file_of(g_.prompts), *tokenizer_)),
         writer_(s_, *tokenizer_, rewards_),
         schedule_(lr_schedule(s_.settings, Grpo::num_steps())) {
     memory_ = memory_by_phase(s_.engine->plan());
-    if (g_.val_prompts) held_out_ = load_prompts(s_, *g_.val_prompts, *tokenizer_);
+    if (g_.val_prompts) held_out_ = load_prompts(s_, kValPrompts, *g_.val_prompts, *tokenizer_);
     require_same_data(s_, identity(), std::ssize(held_out_.all), g_.val_prompts ? hash_of_file(*g_.val_prompts) : 0);
     if (g_.beta > 0) reference_.emplace(s_).load();
   }
@@ -220,9 +222,11 @@ class Grpo : public Task {
   }
 
   std::vector<std::string> introduction() const override {
-    std::string about = base::plural(std::ssize(questions_.all), "prompt");
-    if (questions_.too_long > 0) about += fmt::format(", {} too long and left out", questions_.too_long);
-    if (!held_out_.all.empty()) about += fmt::format("; {} held out", held_out_.all.size());
+    const auto left_out = [](const PromptSet& prompts) {
+      return prompts.too_long > 0 ? fmt::format(", {} too long and left out", prompts.too_long) : std::string();
+    };
+    std::string about = base::plural(std::ssize(questions_.all), "prompt") + left_out(questions_);
+    if (!held_out_.all.empty()) about += fmt::format("; {} held out{}", held_out_.all.size(), left_out(held_out_));
     const std::string from = g_.rollout_quantize == base::BlockFormat::none
                                  ? ""
                                  : fmt::format(", from {}", base::traits_of(g_.rollout_quantize).name);
@@ -456,8 +460,8 @@ std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopChe
 void check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {
   check_reference(settings);
   rewards::make_rewards(settings.reward);
-  if (settings.grpo.val_prompts) read_prompt_set(settings, *settings.grpo.val_prompts, tokenizer);
-  read_prompt_set(settings, file_of(settings.grpo.prompts), tokenizer);
+  if (settings.grpo.val_prompts) read_prompt_set(settings, kValPrompts, *settings.grpo.val_prompts, tokenizer);
+  read_prompt_set(settings, kPrompts, file_of(settings.grpo.prompts), tokenizer);
 }
 
 }  // namespace trireme::train

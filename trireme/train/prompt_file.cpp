@@ -65,12 +65,12 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place) {
 
 }  // namespace
 
-std::vector<Prompt> read_prompts(const fs::path& file) {
+std::vector<Prompt> read_prompts(const fs::path& file, std::string_view setting) {
   std::istringstream in;
   try {
     in.str(base::read_text_file(file));
   } catch (const base::FileError& error) {
-    throw UsageError(fmt::format("generate.prompts: {}", error.what()));
+    throw UsageError(fmt::format("{}: {}", setting, error.what()));
   }
   std::vector<Prompt> prompts;
   std::string line;
@@ -88,21 +88,21 @@ std::vector<Prompt> read_prompts(const fs::path& file) {
     }
     prompts.back().line = number;
   }
-  if (prompts.empty()) throw UsageError(fmt::format("generate.prompts: {} holds no prompt", file.string()));
+  if (prompts.empty()) throw UsageError(fmt::format("{}: {} holds no prompt", setting, file.string()));
   return prompts;
 }
 
-const text::ChatFamily& chat_family(const GenerateSettings& g, const fs::path& folder, const fs::path& adapter) {
+const text::ChatFamily& chat_family(const GenerateSettings& g, const fs::path& folder, const fs::path& adapter,
+                                    std::string_view setting) {
   if (g.chat_template) return text::find_chat_family(*g.chat_template);
   if (const auto known = template_of_model(folder, adapter)) return text::find_chat_family(known->name);
-  throw UsageError(
-      fmt::format("{} names no chat template that is known; name one with --chat_template", folder.string()));
+  throw UsageError(fmt::format("{} names no chat template that is known; name one with {}", folder.string(), setting));
 }
 
 void name_template(GenerateSettings& g, const std::vector<Prompt>& prompts, const fs::path& folder,
-                   const fs::path& adapter) {
+                   const fs::path& adapter, std::string_view setting) {
   if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
-    g.chat_template = chat_family(g, folder, adapter).name;
+    g.chat_template = chat_family(g, folder, adapter, setting).name;
 }
 
 std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokenizer,

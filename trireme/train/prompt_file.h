@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,18 +28,21 @@ struct Prompt {
   nlohmann::ordered_json others = nlohmann::ordered_json::object();  ///< further keys, which the results repeat
 };
 
-/// Errors    UsageError naming file and line
-std::vector<Prompt> read_prompts(const std::filesystem::path& file);
+/// `setting` names the file. Errors    UsageError naming file and line, or the setting of a file that is not there
+std::vector<Prompt> read_prompts(const std::filesystem::path& file, std::string_view setting);
+
+/// The option of trireme generate that names a chat format.
+inline constexpr std::string_view kTemplateOption = "--chat_template";
 
 /// The chat format that the settings name, or that of the model (template_of_model).
-/// Errors    UsageError if neither is known
+/// Errors    UsageError if neither is known; `setting` could name one
 const text::ChatFamily& chat_family(const GenerateSettings& settings, const std::filesystem::path& folder,
-                                    const std::filesystem::path& adapter);
+                                    const std::filesystem::path& adapter, std::string_view setting = kTemplateOption);
 
 /// Names the chat format for all prompts, if one of them is a conversation. Says nothing if there is none.
 /// Errors    as chat_family
 void name_template(GenerateSettings& settings, const std::vector<Prompt>& prompts, const std::filesystem::path& folder,
-                   const std::filesystem::path& adapter);
+                   const std::filesystem::path& adapter, std::string_view setting = kTemplateOption);
 
 /// `settings` name the chat format of conversations (name_template).
 /// Errors    UsageError naming the line: no tokens, or a conversation that the template cannot write
