@@ -10,9 +10,10 @@ namespace {
 
 const nlohmann::json kRow = {{"answer", "42"}};
 
-double score(const std::string& name, const std::string& completion, RewardSettings settings = {}, int64_t tokens = 0) {
+double score(const std::string& name, const std::string& completion, RewardSettings settings = {}, int64_t tokens = 0,
+             const nlohmann::json& row = kRow) {
   settings.functions = {name};
-  const std::vector<Answer> answers = {{.prompt = "q", .completion = completion, .row = &kRow, .tokens = tokens}};
+  const std::vector<Answer> answers = {{.prompt = "q", .completion = completion, .row = &row, .tokens = tokens}};
   return make_rewards(settings).front().reward->score(answers, 1).front().value();
 }
 
@@ -37,6 +38,19 @@ TEST(Reward, NumberIsTheLastOneWithinATolerance) {
   EXPECT_EQ(score("number", "about -42"), 0);
   EXPECT_EQ(score("number", "41.5", {.tolerance = 0.5}), 1);
   EXPECT_EQ(score("number", "none"), 0);
+}
+
+TEST(Reward, NumbersMayHaveCommasBetweenThousands) {
+  const nlohmann::json plain = {{"answer", 1234567}}, written = {{"answer", "1,234,567"}}, small = {{"answer", "234"}};
+  for (const auto* row : {&plain, &written}) {
+    EXPECT_EQ(score("number", "It is 1,234,567.", {}, 0, *row), 1);
+    EXPECT_EQ(score("number", "It is 1234567", {}, 0, *row), 1);
+    EXPECT_EQ(score("number", "It is 1,234,568", {}, 0, *row), 0);
+  }
+  EXPECT_EQ(score("number", "1,234", {}, 0, small), 0);
+  EXPECT_EQ(score("number", "1, 234", {}, 0, small), 1);  // two numbers
+  EXPECT_EQ(score("number", "12,2345", {}, 0, {{"answer", 2345}}), 1);
+  EXPECT_EQ(score("number", "-1,234.5", {}, 0, {{"answer", "-1,234.5"}}), 1);
 }
 
 TEST(Reward, FormatIsAnExpressionWithABudget) {

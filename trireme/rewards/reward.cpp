@@ -45,14 +45,26 @@ std::optional<std::string> number_in(std::string_view text, bool last) {
   return std::string(text.substr(begin, end - begin));
 }
 
+// "1,234 of 2,000,000" -> "1234 of 2000000": a comma goes if it stands between a digit and exactly three digits.
+std::string without_thousands(std::string_view text) {
+  const auto is_digit = [&](size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool separates = text[i] == ',' && i > 0 && is_digit(i - 1) && is_digit(i + 1) && is_digit(i + 2) &&
+                           is_digit(i + 3) && !is_digit(i + 4);
+    if (!separates) plain += text[i];
+  }
+  return plain;
+}
+
 double exact(const Answer& a, const RewardSettings& s) {
   return stripped(a.completion) == stripped(right_answer(a, s)) ? 1 : 0;
 }
 
 double number(const Answer& a, const RewardSettings& s) {
-  const std::optional<double> right = base::parse_number(stripped(right_answer(a, s)));
+  const std::optional<double> right = base::parse_number(without_thousands(stripped(right_answer(a, s))));
   if (!right) throw Failure(fmt::format("the right answer to prompt {} is no number", a.prompt_number));
-  const std::optional<std::string> text = number_in(a.completion, true);
+  const std::optional<std::string> text = number_in(without_thousands(a.completion), true);
   const std::optional<double> found = text ? base::parse_number(*text) : std::nullopt;
   return found && std::abs(*found - *right) <= s.tolerance ? 1 : 0;
 }
