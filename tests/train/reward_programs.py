@@ -17,7 +17,7 @@ import ring
 
 KILLS = 50 if ring.SLOW else 3
 STEPS = 16
-NOT_COMPARED = ("sampling_s", "sampled_tokens_per_s", "epoch_loss")  # a pass that began before a kill has no epoch_loss
+NOT_COMPARED = ("sampling_s", "sampled_tokens_per_s", "judging_s", "epoch_loss")  # a pass that began before a kill has no epoch_loss
 PHASES = {"memory/training_bytes": "  training", "memory/logprobs_bytes": "  log-probabilities", "memory/sampling_bytes": "  answers, with their cache"}
 JUDGE = """
 import json, os, subprocess, sys, time
@@ -131,6 +131,8 @@ def programs_judge(j):
 
     result = r.run(j.command("thinks", mode="thinks", train__max_steps=2, comm__timeout="3s"))
     ring.check(result.code == 0, "a rank whose program takes longer than comm.timeout is waited for", str(result))
+    told = ring.metrics(r.folder / "thinks")[1]["measures"]
+    ring.check(told["judging_s"] > 4 > told["sampling_s"] > 0, f"its time is that of judging, not of writing: {told['judging_s']:.2f} and {told['sampling_s']:.2f} s", str(told))
 
     for mode, said in (("sleeps", r"gave 0 of 4 rewards within 1 s; allow more with reward.command_timeout"), ("dies", r"ended with exit code 3 after 0 of 4 rewards"),
                        ("babbles", r'printed "let me think about that" as reward 1 of 4; it must print one number')):

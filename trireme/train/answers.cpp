@@ -1,5 +1,6 @@
 #include "trireme/train/answers.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +8,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/comm/communicator.h"
 #include "trireme/text/chat_template.h"
 #include "trireme/train/answer_room.h"
 #include "trireme/train/generate.h"
@@ -121,7 +124,17 @@ AnswerWriter::Copies AnswerWriter::copies_of(const plan::StepRequest& request) {
 }
 
 void AnswerWriter::begin_rollout() {
+  const base::Stopwatch watch;
+  seconds_ = {};
   if (sampler_) sampler_->load();
+  count(watch.seconds(), 0);
+}
+
+void AnswerWriter::count(double writing, double judging) {
+  const at::Tensor seconds = at::tensor({writing, judging}, at::kDouble);
+  s_.world().all_reduce(seconds, seconds, {.op = comm::ReduceOp::max})->wait();
+  seconds_.writing += seconds[0].item<double>();
+  seconds_.judging += seconds[1].item<double>();
 }
 
 std::string AnswerWriter::text_of(const RolloutAnswer& answer) const {
@@ -212,14 +225,20 @@ void AnswerWriter::judge(const AskedPrompt& question, RolloutGroup& group, int64
 std::vector<RolloutGroup> AnswerWriter::write(const std::vector<AskedPrompt>& questions,
                                               std::span<const int64_t> numbers, const Drawing& drawing, int64_t step) {
   const Copies& copies = sampler_ && drawing.of_rollout ? quantized_ : trained_;
+  const base::Stopwatch writing;
   std::vector<RolloutGroup> own = write_own(questions, numbers, drawing, copies);
+  const double written = writing.seconds();
+  double judged = 0;
   std::string mine;
   const comm::Patience patience(s_.world());  // for texts and rewards of the others
   checkpoint::agree(s_.world(), [&] {
     if (!copies.judges) return;
+    const base::Stopwatch judging;
     for (RolloutGroup& group : own) judge(questions[static_cast<size_t>(group.prompt)], group, step);
+    judged = judging.seconds();
     mine = to_json({.groups = std::move(own)});
   });
+  count(written, judged);
   std::vector<RolloutGroup> groups(numbers.size());
   for (int copy = 0; copy < copies.count; ++copy) {
     const int head = copies.heads[static_cast<size_t>(copy)];

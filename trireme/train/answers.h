@@ -50,8 +50,8 @@ class AnswerWriter {
  public:
   AnswerWriter(Session& session, const text::Tokenizer& tokenizer, const std::vector<rewards::Weighted>& rewards);
 
-  /// Comes before the answers of a rollout: quantizes the weights, if grpo.rollout_quantize says so. Every rank must
-  /// call.
+  /// Comes before the answers of a rollout: quantizes the weights, if grpo.rollout_quantize says so, which is a part of
+  /// writing. Every rank must call.
   void begin_rollout();
   /// Answers to some questions, with their rewards. Copies of the model divide the questions; the result is the same on
   /// every rank. Every rank must call.
@@ -62,6 +62,12 @@ class AnswerWriter {
                                   const Drawing& drawing, int64_t step);
   /// The text of an answer, up to a stop word, as trireme generate writes it.
   std::string text_of(const RolloutAnswer& answer) const;
+
+  /// Since begin_rollout(), on the rank that took longest. The same on every rank.
+  struct Seconds {
+    double writing = 0, judging = 0;
+  };
+  const Seconds& seconds() const { return seconds_; }
 
  private:
   /// Which ranks answer which questions.
@@ -75,11 +81,13 @@ class AnswerWriter {
   std::vector<RolloutGroup> write_own(const std::vector<AskedPrompt>& questions, std::span<const int64_t> numbers,
                                       const Drawing& drawing, const Copies& copies);
   void judge(const AskedPrompt& question, RolloutGroup& group, int64_t step) const;
+  void count(double writing, double judging);
 
   Session& s_;
   const text::Tokenizer& tokenizer_;
   const std::vector<rewards::Weighted>& rewards_;
   std::vector<int64_t> stop_ids_;
+  Seconds seconds_;
   Copies trained_, quantized_;
   std::unique_ptr<QuantizedSampler> sampler_;  ///< null: the trained weights write all answers
 };

@@ -15,7 +15,6 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/mix64.h"
-#include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/data/permutation.h"
@@ -267,9 +266,9 @@ class Grpo : public Task {
   }
 
   std::vector<std::string> measure_names() const {
-    std::vector<std::string> names = {"reward",     "reward_std",          "completion_length", "truncated",
-                                      "entropy",    "without_spread",      "failed_groups",     "resampled",
-                                      "sampling_s", "sampled_tokens_per_s"};
+    std::vector<std::string> names = {"reward",     "reward_std",           "completion_length", "truncated",
+                                      "entropy",    "without_spread",       "failed_groups",     "resampled",
+                                      "sampling_s", "sampled_tokens_per_s", "judging_s"};
     for (const rewards::Weighted& weighted : rewards_) names.push_back("rewards/" + weighted.reward->name());
     return names;
   }
@@ -297,7 +296,6 @@ class Grpo : public Task {
   }
 
   Rollout make_rollout(int64_t number, int64_t step) {
-    const base::Stopwatch watch;
     writer_.begin_rollout();
     Rollout rollout{.number = number,
                     .prompts_read = prompts_read_,
@@ -334,7 +332,7 @@ class Grpo : public Task {
     if (g_.scores_answers()) score_answers(s_, rollout.groups, &RolloutAnswer::logprobs);
     rollout.corrections = set_corrections(g_, rollout.groups);
     if (reference_) reference_->score(rollout.groups);
-    const double seconds = watch.seconds();
+    const AnswerWriter::Seconds& seconds = writer_.seconds();
     const auto each = [](double sum, double count) { return count > 0 ? sum / count : 0; };
     rollout.measures = {tally.mean_reward(),
                         tally.deviation(),
@@ -344,8 +342,9 @@ class Grpo : public Task {
                         each(tally.without_spread, tally.groups),
                         tally.failed,
                         batches - 1,
-                        seconds,
-                        each(tally.tokens, seconds)};
+                        seconds.writing,
+                        each(tally.tokens, seconds.writing),
+                        seconds.judging};
     for (size_t i = 0; i < rewards_.size(); ++i) rollout.measures.push_back(tally.part(i));
     return rollout;
   }
