@@ -124,6 +124,33 @@ def judge_other_names(r):
                                   f"{'its own names' if kept else 'names of a text model'}", str(saved ^ want)[:500])
 
 
+def judge_ends_of_texts(r):
+    """Texts that end with another token than conversations do: generation stops there, too."""
+    folder, texts = r.folder / "texts", r.folder / "texts.jsonl"
+    tiny_models.make("llama 2", folder)
+    (folder / "tokenizer.json").write_text(tiny_models.tokenizer_json(263, ("<|endoftext|>", "<|im_end|>")))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    texts.write_text((json.dumps({"text": "the sea"}) + "\n") * 400)
+    (r.folder / "the.jsonl").write_text('"the"\n')
+    for append in ("true", "false"):
+        out = r.folder / f"texts {append}"
+        result = pretrain(r, folder, out.name, data__train_data_path=texts, data__append_eos=append, train__max_steps=40, optimizer__lr=1e-2)
+        ring.require(result.code == 0, "a model of texts is trained", str(result))
+        saved = out / "step-00000040"
+        ids = transformers.GenerationConfig.from_pretrained(saved).eos_token_id
+        ring.require(ids == ([2, 256] if append == "true" else 2), f"data.append_eos {append}: transformers reads the ends of texts: {ids}")
+    saved = r.folder / "texts true" / "step-00000040"
+    result = r.run([r.program, "generate", str(saved), "--prompts", str(r.folder / "the.jsonl"), "--temperature", "0", "--max_new_tokens", "12"])
+    written = json.loads(result.out)
+    ring.require(written["text"] == " sea" and written["finish_reason"] == "stop", "trireme generate stops between two texts", str(result))
+    model = transformers.AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32)
+    theirs = model.generate(torch.tensor([list(b"the")]), max_new_tokens=12, do_sample=False)[0].tolist()
+    ring.check(theirs == [*b"the sea", 256], "generation stops between two texts, in transformers too", str(theirs))
+    again = r.run([r.program, "pretrain", "--resume", str(r.folder / "texts true"), "--train.max_steps", "41"])
+    ids = json.loads((r.folder / "texts true" / "step-00000041" / "generation_config.json").read_text())["eos_token_id"]
+    ring.check(again.code == 0 and ids == [2, 256], "and once after a resume", f"{ids} {again}")
+
+
 def judge_refusals(r, ask):
     folders = {}
     for name in {case[0] for case in bad_configs.CASES}:
@@ -223,6 +250,7 @@ with ring.Ring(sys.argv[1]) as r:
     judge_refusals(r, ask)
     judge_bad_tensors(r, ask)
     judge_other_names(r)
+    judge_ends_of_texts(r)
     for case in KEPT if ring.SLOW else KEPT[:2]:
         judge_untouched(r, *case)
     divisible = [name for name, (_, config) in tiny_models.MODELS.items() if config.get("num_attention_heads", 4) % 2 == 0]

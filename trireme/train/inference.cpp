@@ -62,16 +62,22 @@ model::Precision inference_precision(const Settings& settings) {
   return resolve_precision(settings);
 }
 
+std::vector<int64_t> eos_ids_in(const nlohmann::json& file) {
+  std::vector<int64_t> ids;
+  if (!file.is_object() || !file.contains("eos_token_id")) return ids;
+  const nlohmann::json& eos = file["eos_token_id"];
+  for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos}))
+    if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+  return ids;
+}
+
 std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids;
   if (const auto id = tokenizer.eos_id()) ids.push_back(*id);
   for (const char* name : {"generation_config.json", "config.json"}) {
     if (!fs::is_directory(folder) || !fs::exists(folder / name)) continue;
-    const nlohmann::json j = base::parse_json_if_sound(base::read_side_file(folder / name));
-    if (!j.is_object() || !j.contains("eos_token_id")) continue;
-    const nlohmann::json& eos = j["eos_token_id"];
-    for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos}))
-      if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+    const std::vector<int64_t> more = eos_ids_in(base::parse_json_if_sound(base::read_side_file(folder / name)));
+    ids.insert(ids.end(), more.begin(), more.end());
   }
   return ids;
 }

@@ -23,6 +23,12 @@ class Pretraining : public SampleTask {
     if (session.settings.eval.max_new_tokens) sample_.emplace(session, SampleTask::data(), *tokenizer_);
   }
 
+  std::string restore(RunState& state) override {
+    std::string changed = SampleTask::restore(state);
+    if (data().chat_template.empty()) stop_between_texts(session(), *tokenizer_, state);
+    return changed;
+  }
+
   std::string sample(const StopCheck& stops) override { return sample_ ? sample_->write(stops) : ""; }
 
   std::vector<std::string> introduction() const override {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -53,5 +54,13 @@ std::string meet_data(const data::DataSettings& settings, const data::DataIdenti
 /// Puts the run's tokenizer beside the model, so that a checkpoint holds exactly the tokenizer that it was trained
 /// with.
 void keep_tokenizer(const Session& session, RunState& state);
+
+/// The special token between two texts, if the tokenizer has one. (A line break ends no text.)
+std::optional<int32_t> special_separator(const text::Tokenizer& tokenizer);
+
+/// A model that learns texts writes the token between two of them where a text ends (data.append_eos). If that is a
+/// special token at which generation does not stop yet, adds it to eos_token_id of generation_config.json, which
+/// trireme generate and transformers read. Call it after keep_tokenizer().
+void stop_between_texts(const Session& session, const text::Tokenizer& tokenizer, RunState& state);
 
 }  // namespace trireme::train

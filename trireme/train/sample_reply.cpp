@@ -16,6 +16,7 @@
 #include "trireme/generate/alone.h"
 #include "trireme/text/chat_encoder.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/run_data.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/whole_weights.h"
 
@@ -40,7 +41,10 @@ std::vector<int64_t> ends_of_replies(const Settings& settings, const data::Train
   std::vector<int64_t> ids = stop_ids_of(settings.model.name, tokenizer);
   if (!tokenizer.eos_id())
     for (const int32_t id : tokenizer.document_separator()) ids.push_back(id);
-  if (data.chat_template.empty()) return ids;
+  if (data.chat_template.empty()) {
+    if (const auto id = special_separator(tokenizer); id && settings.data.append_eos) ids.push_back(*id);
+    return ids;
+  }
   const text::ChatFamily& family = text::find_chat_family(data.chat_template);
   if (family.stop != nullptr)
     if (const auto id = tokenizer.token_id(family.stop)) ids.push_back(*id);
