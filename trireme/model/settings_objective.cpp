@@ -116,7 +116,7 @@ config::Section section(PreferenceSettings& s) {
                {"dpo.reference", &s.reference,
                 "folder of the model that replies are compared with; or of an adapter for the same base",
                 Rules{.absent = "none",
-                      .when_absent = "the model before training: with lora.initial_adapter, and without new adapters",
+                      .when_absent = "the model before training, with lora.initial_adapter and without new adapters",
                       .example = "llama-sft"}}},
       .others = {{{"precompute_ref_log_probs"},
                   "log-probabilities of the reference are always computed once, before training; leave it out"},

@@ -166,7 +166,7 @@ config::Section section(GrpoSettings& s) {
             "has them; evaluations answer with all bits"},
            {"grpo.reference", &s.reference, "folder of the reference; or of an adapter for the same base",
             Rules{.absent = "none",
-                  .when_absent = "the model before training: with lora.initial_adapter, and without new adapters",
+                  .when_absent = "the model before training, with lora.initial_adapter and without new adapters",
                   .example = "llama-sft"}},
            {"grpo.stop", &s.stop, "words that end an answer", Rules{.absent = "none", .example = "[</answer>]"}},
            {"grpo.system", &s.system, "system message before conversations that have none",
