@@ -93,7 +93,7 @@ fs::path save_sample(const fs::path& out_dir, int64_t step, int num_ranks, int64
     try {
       const SaveResult saved = save_checkpoint(request, world);
       if (world.rank() == 0) result = saved.path;
-    } catch (const CheckpointError& error) {
+    } catch (const Error& error) {
       errors[static_cast<size_t>(world.rank())] = error.what();
     }
   });
