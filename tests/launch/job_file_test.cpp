@@ -78,10 +78,10 @@ TEST(JobFiles, ACommandThatDoesNotGoOnIsNotAskedToStop) {
     JobFile begins_again = job();
     begins_again.when_stopped = when;
     const std::string batch = sbatch_file(begins_again), pods = k8s_file(begins_again);
-    EXPECT_THAT(batch, testing::AllOf(testing::Not(HasSubstr("USR1")), testing::Not(HasSubstr("75")),
+    EXPECT_THAT(batch, ::testing::AllOf(::testing::Not(HasSubstr("USR1")), ::testing::Not(HasSubstr("75")),
                                       HasSubstr("if [ $code -eq 74 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt 5 ]; then\n"
                                                 "  scontrol requeue")));
-    EXPECT_THAT(pods, testing::AllOf(testing::Not(HasSubstr("75")), HasSubstr("action: FailJob")));
+    EXPECT_THAT(pods, ::testing::AllOf(::testing::Not(HasSubstr("75")), HasSubstr("action: FailJob")));
   }
   JobFile goes_on = job();
   goes_on.when_stopped = WhenStopped::goes_on;
@@ -98,8 +98,8 @@ TEST(K8sFile, PodsFindTheFirstByTheServicesName) {
 }
 
 TEST(JobFiles, RanksOnGpusAskForThem) {
-  EXPECT_THAT(sbatch_file(job()), testing::Not(HasSubstr("gpu")));
-  EXPECT_THAT(k8s_file(job()), testing::Not(HasSubstr("gpu")));
+  EXPECT_THAT(sbatch_file(job()), ::testing::Not(HasSubstr("gpu")));
+  EXPECT_THAT(k8s_file(job()), ::testing::Not(HasSubstr("gpu")));
   JobFile on_gpus = job();
   on_gpus.on_gpus = true;
   EXPECT_THAT(sbatch_file(on_gpus), HasSubstr("#SBATCH --cpus-per-task=12\n#SBATCH --gpus-per-node=4\n"));

@@ -18,7 +18,7 @@ using testing::StartsWith;
 std::string unread(const std::string& task, std::vector<std::string> words) {
   words.insert(words.begin(), {"llama-5m", "--task", task});
   try {
-    refuse_unread(parse_settings(words));
+    refuse_without_effect(parse_settings(words));
   } catch (const UsageError& error) {
     return error.what();
   }

@@ -292,6 +292,7 @@ void refuse_unread(const ParsedSettings& parsed) {
   refuse_two_adapters(parsed);
   refuse_rules_of_no_adapters(parsed);
   refuse_words_of_another_task(parsed);
+  refuse_without_effect(parsed);
 }
 
 void complete_plan(ParsedSettings& parsed) {

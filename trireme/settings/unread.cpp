@@ -111,7 +111,7 @@ const ReadBy kReadBy[] = {
 
 }  // namespace
 
-void refuse_unread(const ParsedSettings& parsed) {
+void refuse_without_effect(const ParsedSettings& parsed) {
   for (const ReadBy& rule : kReadBy) {
     const auto source = parsed.provenance.find(std::string(rule.key));
     if (source == parsed.provenance.end() || source->second.kind != config::Source::Kind::command_line) continue;

@@ -8,6 +8,6 @@ namespace trireme {
 
 /// Files may hold settings of several runs; so only typed ones are refused.
 /// Errors    UsageError naming the setting, why nothing reads it, and what to give
-void refuse_unread(const ParsedSettings& parsed);
+void refuse_without_effect(const ParsedSettings& parsed);
 
 }  // namespace trireme

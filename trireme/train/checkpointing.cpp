@@ -184,7 +184,7 @@ std::vector<checkpoint::TensorSpec> kept_tensors(const checkpoint::Checkpoint& c
 }
 
 /// A folder that was opened for a model.
-struct Opened {
+struct OpenFolder {
   checkpoint::Checkpoint c;
   Contents::Kind kind;
   ModelSource source = {};
@@ -193,9 +193,9 @@ struct Opened {
 };
 
 /// Errors    CheckpointError for tensors that do not fit the model, by their headers
-Opened open_for(const model::Model& model, const fs::path& path, LoadWhat what, bool side_files = false) {
+OpenFolder open_for(const model::Model& model, const fs::path& path, LoadWhat what, bool side_files = false) {
   const bool is_adapter = what != LoadWhat::base && adapt::is_adapter_folder(path);
-  Opened o{.c = is_adapter ? checkpoint::open_checkpoint(path) : adapt::open_base(path),
+  OpenFolder o{.c = is_adapter ? checkpoint::open_checkpoint(path) : adapt::open_base(path),
            .kind = is_adapter               ? Contents::Kind::adapter
                    : model.adapters.empty() ? Contents::Kind::model
                                             : Contents::Kind::base};
@@ -209,7 +209,7 @@ Opened open_for(const model::Model& model, const fs::path& path, LoadWhat what, 
 
 /// The state of a run that goes on from the folder.
 /// Errors    CheckpointError if it is another optimizer's, or unusable
-RunState state_of_run(const Opened& opened, const plan::StepPlan& plan, const std::string& optimizer) {
+RunState state_of_run(const OpenFolder& opened, const plan::StepPlan& plan, const std::string& optimizer) {
   if (has_masters(opened.c)) check_optimizer_name(opened.c, optimizer);
   RunState state = parse_run_state(opened.c.state_json, opened.c.path);
   state.untrained_steps = untrained_steps(opened.c, plan, opened.contents(), state);
@@ -412,7 +412,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
                   comm::Communicator& world, LoadWhat what, const std::string& optimizer) {
   RunState state;
   checkpoint::agree(world, [&] {
-    Opened opened = open_for(model, path, what, /*side_files=*/world.rank() == 0);
+    OpenFolder opened = open_for(model, path, what, /*side_files=*/world.rank() == 0);
     const checkpoint::Checkpoint& c = opened.c;
     const Contents contents = opened.contents();
     RunState saved;
