@@ -160,7 +160,7 @@ std::string texts_written(const Settings& settings) {
   const GenerateSettings& g = settings.generate;
   const std::string lines = base::is_file(*g.output) ? base::read_file(*g.output) : "";
   return fmt::format("{} of {} are written", base::human_count(std::ranges::count(lines, '\n')),
-                     base::plural(std::ssize(read_prompts(*g.prompts)) * g.samples, "text"));
+                     base::plural(std::ssize(read_prompts(*g.prompts, "generate.prompts")) * g.samples, "text"));
 }
 
 int generate_many(const Settings& settings, const launch::RankEnvironment& environment) {
