@@ -130,7 +130,8 @@ TEST(Load, PathsThatAreNoCheckpointsAreExplained) {
   EXPECT_THAT(error_of([&] { open_checkpoint(out / "nowhere"); }), HasSubstr("no such folder"));
   EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }),
               HasSubstr("its newest good checkpoint is " + (out / "step-00000004").string()));
-  EXPECT_THAT(error_of([&] { open_checkpoint(out / "step-00000004/config.json"); }), HasSubstr("not a folder"));
+  EXPECT_THAT(error_of([&] { open_checkpoint(out / "step-00000004/config.json"); }),
+              HasSubstr("config.json is a file; make a model's folder of it"));
   EXPECT_EQ(open_checkpoint((out / "step-00000004/").string()).path, out / "step-00000004");
   std::ofstream(out / kRunFile) << "{}";
   EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }), HasSubstr("its newest good checkpoint is"));

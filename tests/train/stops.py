@@ -115,14 +115,14 @@ def hears_stops(pid):
 
 def commands_that_do_not_train(r):
     """They end with 75, too: generate keeps the texts of its file and goes on, evaluate has written nothing."""
-    run = r.train("run", model=ring.LLAMA | {"max_position_embeddings": 128}, train__max_steps=2)
+    run = r.train("run", model=ring.LLAMA | {"max_position_embeddings": 512}, train__max_steps=2)
     prompts, text, count = r.folder / "prompts.jsonl", r.folder / "long.txt", 240
     words = r.text.read_text()
     prompts.write_text("".join(json.dumps({"prompt": words[4 * i:4 * i + 20]}) + "\n" for i in range(count)))
     text.write_text(words * (5_000_000 // len(words) + 1))
     for devices, number in ((1, signal.SIGUSR1), (2, signal.SIGTERM)):
         out = r.folder / f"texts-{devices}.jsonl"
-        command = list(map(str, [r.program, "generate", run, "--prompts", prompts, "--output", out, "--max_new_tokens", 60, "--batch_size", 4, "--devices", devices,
+        command = list(map(str, [r.program, "generate", run, "--prompts", prompts, "--output", out, "--max_new_tokens", 400, "--batch_size", 4, "--devices", devices,
                                  "--launch.threads_per_rank", 1]))
         job = r.start(command)
         ring.wait_for(lambda out=out, job=job: lines(out) > 4 or job.poll() is not None, "texts", timeout=120)

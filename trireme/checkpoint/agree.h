@@ -42,10 +42,9 @@ void any_rank(comm::Communicator& world, std::vector<uint8_t>& flags);
 ///
 /// Cost      one all_reduce of 8 bytes; on failure two more small broadcasts
 /// Ordering  every rank of `world` must call; if `work` fails, no other rank may wait for its messages
-/// Errors    the same on every rank, with the message of the lowest rank that failed: its UsageError (FileError where
-/// the
-///           file system failed) or CheckpointError (StorageError, DamagedError, UnreadableError), else RankError.
-///           CommError passes through unchanged (the group is then unusable)
+/// Errors    the same on every rank, with the message of the lowest rank that failed. A UsageError (FileError where the
+///           file system failed) and a CheckpointError (StorageError, DamagedError, UnreadableError) keep their kind;
+///           all others become RankError. CommError passes through unchanged (the group is then unusable)
 void agree(comm::Communicator& world, const std::function<void()>& work);
 
 /// agree() on work that makes a value: returns what `make` returned on this rank. Every rank must call.

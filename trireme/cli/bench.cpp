@@ -45,9 +45,11 @@ void refuse_other_topics(const Topic& topic, const ParsedSettings& parsed) {
     if (!parsed.typed(key) || !key.starts_with("bench.") ||
         std::ranges::find(topic.settings, key) != topic.settings.end())
       continue;
-    throw UsageError(fmt::format("error: trireme bench {} does not read {} ({})\n  {}; it reads {}", topic.name, key,
-                                 source.place, key == "bench.threads" ? "give launch.threads_per_rank" : "leave it out",
-                                 base::join(topic.settings, ", ")));
+    throw UsageError(fmt::format(
+        "error: trireme bench {} does not read {} ({})\n  {}; it reads {}", topic.name, key, source.place,
+        key == "bench.threads" && std::string_view(topic.name) != "calibrate" ? "give launch.threads_per_rank"
+                                                                              : "leave it out",
+        base::join(topic.settings, ", ")));
   }
   refuse_unread(parsed);
 }

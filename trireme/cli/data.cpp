@@ -119,7 +119,7 @@ int run_data(Arguments arguments) {
       return 0;
     }
     refuse_unused(c, parsed);
-    if (c.takes_a_run) refuse_unread(parsed);
+    if (c.takes_a_run) refuse_other_tasks(parsed);
     return c.run(parsed);
   }
   throw UsageError(fmt::format("error: there is no trireme data {}{}; there is {}", arguments[0],

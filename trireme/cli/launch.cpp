@@ -95,6 +95,21 @@ int launch_on_hosts(const LaunchWords& words, const Settings& settings) {
   return launch::start_on_hosts(settings, trains(words.program[0]), on_host, [] {});
 }
 
+// What the program of `words` does when it is asked to stop, as the command itself would say.
+launch::WhenStopped when_stopped(const std::vector<std::string>& words) {
+  const auto gives = [&](std::string_view key) {
+    return std::ranges::any_of(words, [&](std::string_view word) {
+      if (!word.starts_with("--")) return false;
+      word = word.substr(2, word.find('=') - 2);
+      return word == key || word == fmt::format("generate.{}", key);
+    });
+  };
+  if (trains(words[0]) || !is_subcommand(words[0])) return launch::WhenStopped::resumes;
+  if (words[0] == "evaluate") return launch::WhenStopped::ends;
+  return words[0] == "generate" && gives("prompts") && gives("output") ? launch::WhenStopped::goes_on
+                                                                       : launch::WhenStopped::dies;
+}
+
 }  // namespace
 
 int run_launch(Arguments arguments) {
@@ -116,9 +131,7 @@ int run_launch(Arguments arguments) {
     words.program.insert(words.program.end(), {"--resume", "auto"});
   if (settings.launch.print)
     return launch::print_job_file(settings, words.command({{"nproc_per_node", std::to_string(*settings.devices)}}),
-                                  trains(words.program[0]) || !is_subcommand(words.program[0])
-                                      ? launch::WhenStopped::resumes
-                                      : launch::WhenStopped::dies);
+                                  when_stopped(words.program));
   if (settings.launch.hosts || settings.launch.hostfile) return launch_on_hosts(words, settings);
   launch::LaunchOptions options;
   options.num_ranks = static_cast<int>(*settings.devices);

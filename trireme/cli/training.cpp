@@ -291,6 +291,10 @@ int run_training(const Training& training, Arguments arguments) {
 void refuse_unread(const ParsedSettings& parsed) {
   refuse_two_adapters(parsed);
   refuse_rules_of_no_adapters(parsed);
+  refuse_other_tasks(parsed);
+}
+
+void refuse_other_tasks(const ParsedSettings& parsed) {
   refuse_words_of_another_task(parsed);
   refuse_without_effect(parsed);
 }

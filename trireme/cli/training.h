@@ -16,6 +16,8 @@ bool trains(std::string_view subcommand);
 /// Call it after take_over_run().
 /// Errors    UsageError
 void refuse_unread(const ParsedSettings& parsed);
+/// The same without what adapters say: their rank may be a training command's own.
+void refuse_other_tasks(const ParsedSettings& parsed);
 
 /// Sets what follows from the task of a run, and what its task says against other settings.
 /// Errors    UsageError

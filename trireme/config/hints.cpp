@@ -154,7 +154,9 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
   for (const std::string& key : table.keys())
     if (key.starts_with(head)) siblings.push_back(key);
   if (!siblings.empty()) return fmt::format("there are {}", base::join(siblings, ", "));
-  return fmt::format("trireme {} --help lists its settings", command);
+  // Commands that plan or convert a run take its settings.
+  if (command.starts_with("explain") || command == "plan" || command == "convert_config") command = "pretrain";
+  return fmt::format("trireme {} --help lists its settings", command.empty() ? "COMMAND" : command);
 }
 
 std::vector<StrayVariable> stray_variables(const Table& table, std::span<const std::string> names) {

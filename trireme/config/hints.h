@@ -14,7 +14,7 @@
 namespace trireme::config {
 
 /// A way out for an unknown key, never empty: "the learning rate is optimizer.lr", "the nearest is train.max_steps".
-/// `command` is the one whose --help lists the settings that could be meant.
+/// `command` is the one that reads the key; its --help, or that of what it plans, lists what could be meant.
 std::string hint_for(const Table& table, std::string_view unknown_key, std::string_view command = "COMMAND");
 
 /// Why a key of another system's feature is refused; empty for all other keys.

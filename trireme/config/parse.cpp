@@ -338,15 +338,8 @@ class Parser {
       problems_.add(fmt::format("{} is not available", given.key), {given.source}, *reason);
     } else {
       problems_.add(fmt::format("unknown setting {}", given.key), {given.source},
-                    hint_for(table_, given.key, listed_by()));
+                    hint_for(table_, given.key, overlay_.command));
     }
-  }
-
-  // The command whose --help lists what this one takes: those that plan a run take its settings.
-  std::string_view listed_by() const {
-    const std::string_view command = overlay_.command;
-    if (command.starts_with("explain") || command == "plan" || command == "convert_config") return "pretrain";
-    return command.empty() ? "COMMAND" : command;
   }
 
   // What a file of another system will set, before it counts.

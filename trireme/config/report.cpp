@@ -87,7 +87,7 @@ std::vector<std::string> wanted_of(const Table& table, const std::vector<std::st
       for (const Section& section : table.sections())
         if (std::ranges::find(names, public_name(section)) == names.end()) names.emplace_back(public_name(section));
       throw UsageError(fmt::format("error: there is no setting or group of settings '{}'\n  {}\n  groups are {}", word,
-                                   hint_for(table, word), base::join(names, ", ")));
+                                   hint_for(table, word, "pretrain"), base::join(names, ", ")));
     }
     wanted.push_back(is_group ? word : key);
   }

@@ -22,10 +22,12 @@ bool is_conversations_name(const fs::path& path) { return path.extension() == ".
 // A folder's files, by name.
 struct Folder {
   std::vector<fs::path> conversations, text;  ///< those of which the name alone says it; *.jsonl may be either
+  std::string root;
+  std::vector<std::string> packed;  ///< compressed files, which would be left out
   bool any_named = false;  ///< also empty files
 
-  explicit Folder(const fs::path& path) {
-    std::vector<std::string> named, others, packed;
+  explicit Folder(const fs::path& path) : root(path.string()) {
+    std::vector<std::string> named, others;
     for_each_file(path.string(), [&](const std::string& name, int64_t bytes) {
       const bool is_named = is_conversations_name(name);
       any_named = any_named || is_named;
@@ -38,7 +40,6 @@ struct Folder {
       else if (text_kind(name) && fs::path(name).filename() != "README.md")  // that describes the others
         others.push_back(name);
     });
-    refuse_packed(path.string(), packed);
     std::ranges::sort(named);
     std::ranges::sort(others);
     for (const std::string& name : named) conversations.push_back(path / name);
@@ -51,6 +52,7 @@ std::vector<fs::path> found_in(Folder folder) {
   std::vector<fs::path>& files = folder.conversations;
   if (files.empty()) return {};
   if (conversation_format_of(files.front())) {
+    refuse_packed(folder.root, folder.packed);
     if (!folder.text.empty()) throw UsageError(mixed_kinds(files.front(), folder.text.front()));
     return std::move(files);
   }
@@ -80,6 +82,7 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
   if (fs::is_directory(path, ignored)) {
     Folder folder(path);
     if (use == Use::found) return found_in(std::move(folder));
+    refuse_packed(folder.root, folder.packed);
     if (!folder.any_named)
       throw UsageError(fmt::format("{} holds no file of conversations (*.json, *.jsonl)", path.string()));
     if (folder.conversations.empty())

@@ -90,7 +90,8 @@ void warmup_peak(Reading& r, const Given& type) {
     r.tell(*lr, "but WarmupDecayLR has warmup_max_lr, by default 0.001");
     r.set("optimizer.lr", "0.001", type);
   }
-  r.suggest("optimizer.lr", "0.001");
+  // WarmupLR rises to the optimizer's rate, which is the program's own where the file has no optimizer.
+  if (r.find("optimizer.type") != nullptr || type.text == "WarmupDecayLR") r.suggest("optimizer.lr", "0.001");
 }
 
 void scheduler(Reading& r) {

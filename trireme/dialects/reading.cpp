@@ -157,7 +157,7 @@ void Reading::refuse_unknown(const Given& entry) {
   if (dialect_.takes_native_keys) {
     const auto why = config::refusal_of(table_, entry.key);
     return refuse(entry, why ? entry.key + " is not available" : "unknown setting " + entry.key,
-                  why.value_or(config::hint_for(table_, entry.key)));
+                  why.value_or(config::hint_for(table_, entry.key, command_)));
   }
   std::vector<std::string> keys;
   for (const Row& row : dialect_.rows) keys.emplace_back(row.key);

@@ -67,8 +67,8 @@ class Reading {
   void refuse_both(const config::Given& one, const config::Given& other, std::string_view headline,
                    std::string_view hint);
 
-  /// The value of one of Trireme's settings as far as it is known: what the command line, a later file or this one
-  /// says, else what stands so far; nothing if that is absent.
+  /// The value of one of Trireme's settings as far as it is known. The command line counts most, then a later file,
+  /// then this one, then what stands so far. Nothing if that is absent.
   std::optional<std::string> known(std::string_view setting) const;
   std::optional<int64_t> known_count(std::string_view setting) const;
   /// Whether the user, or this file, gave it.

@@ -60,6 +60,7 @@ class JinjaWriter {
 
  private:
   void begin() {
+    out_ = std::string("{#- ") + f_.name + " #}\n";  // families that write the same messages stay apart
     if (f_.begin != nullptr) out_ += say({quoted(f_.begin)});
     if (f_.begin == nullptr && begins_) out_ += say({"bos_token"});
     if (*f_.usual_system == '\0') return;

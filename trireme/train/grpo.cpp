@@ -266,10 +266,11 @@ class Grpo : public Task {
   }
 
   std::vector<std::string> measure_names() const {
-    std::vector<std::string> names = {"reward",     "reward_std",           "completion_length", "truncated",
-                                      "entropy",    "without_spread",       "failed_groups",     "resampled",
-                                      "sampling_s", "sampled_tokens_per_s", "judging_s"};
+    std::vector<std::string> names = {"reward",     "reward_std",          "completion_length", "truncated",
+                                      "entropy",    "without_spread",      "failed_groups",     "resampled",
+                                      "sampling_s", "sampled_tokens_per_s"};
     for (const rewards::Weighted& weighted : rewards_) names.push_back("rewards/" + weighted.reward->name());
+    names.emplace_back("judging_s");
     return names;
   }
 
@@ -343,9 +344,9 @@ class Grpo : public Task {
                         tally.failed,
                         batches - 1,
                         seconds.writing,
-                        each(tally.tokens, seconds.writing),
-                        seconds.judging};
+                        each(tally.tokens, seconds.writing)};
     for (size_t i = 0; i < rewards_.size(); ++i) rollout.measures.push_back(tally.part(i));
+    rollout.measures.push_back(seconds.judging);
     return rollout;
   }
 

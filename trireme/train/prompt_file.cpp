@@ -162,11 +162,12 @@ std::string what_differs(const std::string& before, const std::string& about) {
                                                         {"adapter_weights", "its adapter's weights are not these"}};
   std::vector<std::string> said;
   for (const auto& [key, value] : now.items())
-    if (const auto sum = checksums.find(key); sum != checksums.end() && old.value(key, ordered_json()) != value)
-      said.emplace_back(sum->second);
-    else if (!old.contains(key) || old[key] != value)
+    if (const auto sum = checksums.find(key); sum != checksums.end()) {
+      if (old.contains(key) && old[key] != value) said.emplace_back(sum->second);
+    } else if (!old.contains(key) || old[key] != value) {
       said.push_back(fmt::format("{} was {}, is {} now", key, base::json_text(old.value(key, ordered_json())),
                                  base::json_text(value)));
+    }
   return said.empty() ? "" : ": " + base::join(said, "; ");
 }
 

@@ -216,7 +216,7 @@ void load_reference(Session& s, const std::optional<std::string>& named) {
                  folder = named && adapter.empty() ? fs::path(*named) : starting_weights(s.settings);
   require_same_folder(s.world(), s.environment, "the reference's weights", [&] {
     const std::string base = adapt::fingerprint_of(adapt::open_base(folder));
-    return adapter.empty() ? base : base + " " + adapt::mark_of(adapt::open_adapter_folder(adapter).files);
+    return adapter.empty() ? base : base + " " + fingerprint_of(adapt::open_adapter_folder(adapter));
   });
   const auto seed = static_cast<uint64_t>(s.settings.seed);
   s.engine->initialize(seed);

@@ -31,10 +31,10 @@ std::filesystem::path reference_folder(const Settings& settings);
 /// Errors    UsageError: another adapter, another shape than the model's, no such folder
 void check_reference(const Settings& settings);
 
-/// Loads a reference: the model in the folder that a setting names, beside which adapters add nothing; if it holds an
-/// adapter, the base with that one; with nothing named the model before training, without adapters. The engine then
-/// holds its weights until others are loaded. Every rank must call. Errors    CheckpointError, the same on every rank;
-/// UsageError, too, if ranks have other references
+/// Loads a reference. That is the model in the folder that a setting names, beside which adapters add nothing. If the
+/// folder holds an adapter, it is the base with that one. With nothing named, it is the model before training, without
+/// adapters. The engine then holds its weights until others are loaded. Every rank must call.
+/// Errors    CheckpointError, the same on every rank; UsageError, too, if ranks have other references
 void load_reference(Session& session, const std::optional<std::string>& named);
 
 /// Reads or computes them. The engine then holds the reference's weights until others are loaded.

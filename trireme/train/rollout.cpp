@@ -73,9 +73,11 @@ std::string made_with(const Settings& settings) {
   grpo.max_resampling = usual.max_resampling;
   const rewards::RewardSettings patient;
   reward.command_timeout = patient.command_timeout, reward.command_memory = patient.command_memory;
-  return base::checksum_text(
-      base::hash_text(fmt::format("{}\n{}", config::to_json(config::Table({section(grpo), section(reward)})),
-                                  settings.train.max_seq_length.value_or(0))));
+  std::string text = config::to_json(config::Table({section(grpo), section(reward)}));
+  // Checkpoints from before this setting hold answers that were made with its default.
+  const std::string line = "  \"grpo.masked_completions_count\": false,\n";
+  if (const size_t at = text.find(line); at != std::string::npos) text.erase(at, line.size());
+  return base::checksum_text(base::hash_text(fmt::format("{}\n{}", text, settings.train.max_seq_length.value_or(0))));
 }
 
 std::string to_json(const Rollout& rollout) {

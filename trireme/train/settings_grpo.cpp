@@ -148,7 +148,8 @@ config::Section section(GrpoSettings& s) {
            {"grpo.mask_truncated_completions", &s.mask_truncated_completions,
             "nothing is learned from answers that the limit of tokens ends"},
            {"grpo.masked_completions_count", &s.masked_completions_count,
-            "these answers count in means over answers, with a loss of 0 (TRL)"},
+            "answers that grpo.mask_truncated_completions leaves out count in means over answers, with a loss of 0 "
+            "(TRL)"},
            {"grpo.max_prompt_length", &s.max_prompt_length, "prompts with more tokens are left out", count("tokens")},
            {"grpo.max_completion_length", &s.max_completion_length, "an answer ends after this many tokens",
             count("tokens")},

@@ -22,8 +22,9 @@ struct KnownTemplate {
   std::string remark(const std::filesystem::path& weights) const;
 };
 
-/// What conversations with a model are written in, unless the user names a template: that in which the adapter was
-/// trained, by its state or its own files, that of the training of the weights, or the one that the model's files name.
+/// What conversations with a model are written in, unless the user names a template. It is that in which the adapter
+/// was trained, by its state or its own files. Else it is that of the training of the weights, or the one that the
+/// model's files name.
 /// `adapter` may be empty; it and `weights` may be a run's folder.
 /// Errors    CheckpointError for a damaged trireme_state.json
 std::optional<KnownTemplate> template_of_model(const std::filesystem::path& weights,

@@ -158,7 +158,9 @@ std::optional<Nodes> Rendezvous::meet() {
     const auto verdict = await(key("verdict"), "the job runs on other machines; this one joins at its next start");
     if (!verdict) break;
     stop_beating();
-    if (!verdict_of(*verdict).again) throw Error("the job has ended on the other machines; this one was not needed");
+    const Verdict said = verdict_of(*verdict);
+    if (said.refused) throw UsageError(said.why);
+    if (!said.again) throw Error("the job has ended on the other machines; this one was not needed");
   }
   return std::nullopt;
 }
