@@ -306,7 +306,11 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
         data::DataIdentity read;
         checkpoint::agree(*known.world, [&] {
           tasks = encode_tasks(e, known);
-          for (const EncodedTask& task : tasks) read.add("the questions of " + task.task.name, hash_of(task));
+          for (const EncodedTask& task : tasks) {
+            read.add("the questions of " + task.task.name, hash_of(task));
+            if (const auto& written = task.task.written)
+              read.add("the rules of " + task.task.name, base::checksum_text(base::hash_text(rules_of(*written))));
+          }
           if (e.score) read.add("evaluate.score", base::checksum_text(base::hash_text(base::read_file(*e.score))));
         });
         require_same_data(*known.world, read);
