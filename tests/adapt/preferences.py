@@ -95,7 +95,7 @@ def scores(r):
     for lines, code, said in ((texts[:2], 0, ""), (texts, 2, "holds its tokenizer as vocab.txt")):
         (folder / "ids.jsonl").write_text("".join(json.dumps(t) + "\n" for t in lines))
         result = r.run([r.program, "evaluate", folder / "ids", "--score", folder / "ids.jsonl", "--predictions", folder / "ids-scores.jsonl", "--precision", "64-true",
-                        "--devices", 2])
+                        "--devices", "2"])
         ring.check(result.code == code and said in result.err, f"without a tokenizer, evaluate --score of {len(lines)} lines exits with {code}", str(result))
     found = [json.loads(line) for line in (folder / "ids-scores.jsonl").read_text().splitlines()]
     far = max(abs(a - b) for row, (_, values) in zip(found, theirs(base)) for a, b in zip(row["logprobs"], values))

@@ -77,7 +77,7 @@ with ring.Ring(sys.argv[1]) as r:
             there = count_of(out)
             result = r.run(command)
             ring.require(result.code == 0, "the last command succeeds", str(result))
-            beside = re.search(r"beside (\d+) that w(?:as|ere) there", result.err)
+            beside = re.search(r"(?:beside|nothing to write:) (\d+) (?:texts? |that )w(?:as|ere) there", result.err)
             ring.require(beside and int(beside[1]) >= there, f"{there} texts are not written again", str(result))
             ring.check(kills == ROUNDS and lines_of(out) == want,
                        f"{' '.join(map(str, mesh))}: {kills} times a {victim} was killed, at last with {there} of {len(want)} texts, and each is there once", str(there))
