@@ -78,9 +78,10 @@ TEST(JobFiles, ACommandThatDoesNotGoOnIsNotAskedToStop) {
     JobFile begins_again = job();
     begins_again.when_stopped = when;
     const std::string batch = sbatch_file(begins_again), pods = k8s_file(begins_again);
-    EXPECT_THAT(batch, ::testing::AllOf(::testing::Not(HasSubstr("USR1")), ::testing::Not(HasSubstr("75")),
-                                      HasSubstr("if [ $code -eq 74 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt 5 ]; then\n"
-                                                "  scontrol requeue")));
+    EXPECT_THAT(batch,
+                ::testing::AllOf(::testing::Not(HasSubstr("USR1")), ::testing::Not(HasSubstr("75")),
+                                 HasSubstr("if [ $code -eq 74 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt 5 ]; then\n"
+                                           "  scontrol requeue")));
     EXPECT_THAT(pods, ::testing::AllOf(::testing::Not(HasSubstr("75")), HasSubstr("action: FailJob")));
   }
   JobFile goes_on = job();

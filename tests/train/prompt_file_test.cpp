@@ -50,7 +50,8 @@ TEST(ResultFile, ASignalDoesNotEndTheWaitForAnotherProcessLock) {
 TEST(Prompts, ACompressedFileIsRefusedAsSuch) {
   const data::TemporaryFolder folder;
   const auto file = folder.write("prompts.jsonl.gz", "\x1F\x8B\x08");
-  EXPECT_THAT(data::refusal([&] { read_prompts(file, "generate.prompts"); }), testing::HasSubstr("is compressed (gzip)"));
+  EXPECT_THAT(data::refusal([&] { read_prompts(file, "generate.prompts"); }),
+              testing::HasSubstr("is compressed (gzip)"));
 }
 
 // TRL's files of prompts have the conversation under "prompt".

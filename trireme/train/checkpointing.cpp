@@ -196,9 +196,9 @@ struct OpenFolder {
 OpenFolder open_for(const model::Model& model, const fs::path& path, LoadWhat what, bool side_files = false) {
   const bool is_adapter = what != LoadWhat::base && adapt::is_adapter_folder(path);
   OpenFolder o{.c = is_adapter ? checkpoint::open_checkpoint(path) : adapt::open_base(path),
-           .kind = is_adapter               ? Contents::Kind::adapter
-                   : model.adapters.empty() ? Contents::Kind::model
-                                            : Contents::Kind::base};
+               .kind = is_adapter               ? Contents::Kind::adapter
+                       : model.adapters.empty() ? Contents::Kind::model
+                                                : Contents::Kind::base};
   if (is_adapter)
     checkpoint::check_tensors(o.c, model_tensors(model.groups, o.contents(), checkpoint::Dtype::f32));
   else

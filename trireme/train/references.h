@@ -26,9 +26,9 @@ struct References {
 /// The folder of the reference: dpo.reference, or the model before training.
 std::filesystem::path reference_folder(const Settings& settings);
 
-/// Checks the folder that dpo.reference or grpo.reference names, before ranks start and in dry runs: a model of the same
-/// shape, or where an adapter is trained another one of the same configuration, for the same base.
-/// Errors    UsageError: another adapter, another shape than the model's, no such folder
+/// Checks the folder that dpo.reference or grpo.reference names, before ranks start and in dry runs: a model of the
+/// same shape, or where an adapter is trained another one of the same configuration, for the same base. Errors
+/// UsageError: another adapter, another shape than the model's, no such folder
 void check_reference(const Settings& settings);
 
 /// Loads a reference. That is the model in the folder that a setting names, beside which adapters add nothing. If the
