@@ -300,7 +300,7 @@ TEST(Checkpointing, FrozenGroupsAreSavedAsWeightsAndComeBackBitEqual) {
 
 TEST(Checkpointing, FrozenWeightsKeepTheBitsThatTheModelFilesDoNotHold) {
   const model::ModelConfig config = small(model::Architecture::llama, false);
-  const model::Grouping frozen{.frozen = {"embedding", "model.layers.0.mlp.up_proj.weight"}};
+  const model::Grouping frozen{.frozen = {"embedding", "model.layers.0.mlp.down_proj.weight"}};
   const std::string stays = "model.embed_tokens.weight";
   const std::pair<at::ScalarType, checkpoint::SaveDtype> cases[] = {{at::kFloat, checkpoint::SaveDtype::bf16},
                                                                     {at::kDouble, checkpoint::SaveDtype::as_loaded}};
