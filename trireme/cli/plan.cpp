@@ -121,7 +121,8 @@ std::string next_steps(const Settings& s) {
     text += "--strategy full_shard, ";
   if (!adapts && s.task != train::Learning::classify && !model::config_of(s.model).is_free())
     text += "adapters (--lora.r 8), ";
-  if (adapts && s.model.quantize == base::BlockFormat::none) text += "--quantize bnb.nf4, ";
+  if (adapts && s.model.quantize == base::BlockFormat::none && s.accelerator != engine::Accelerator::cuda)
+    text += "--quantize bnb.nf4, ";
   return text + "shorter sequences (--train.max_seq_length) or more devices (--cluster)";
 }
 

@@ -390,11 +390,11 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
   const auto refuse = [](const char* key, const char* why) {
     throw UsageError(fmt::format("{} has no meaning with task rewards: {}; leave it out", key, why));
   };
-  if (parsed.given("train.global_batch_size"))
+  if (parsed.typed("train.global_batch_size"))
     refuse("train.global_batch_size", "the rows of a step follow from grpo.mini_batch_size and grpo.num_generations");
   for (const char* key :
        {"data", "data.train_data_path", "data.json_path", "data.packing", "data.mixture", "data.format"})
-    if (parsed.given(key)) refuse(key, "the model writes what it learns from; prompts are in grpo.prompts");
+    if (parsed.typed(key)) refuse(key, "the model writes what it learns from; prompts are in grpo.prompts");
   if (parsed.typed("data.chat_template")) refuse("data.chat_template", "that of prompts is grpo.chat_template");
   for (const char* key : {"data.learn", "data.long_conversations", "data.text_field", "data.append_eos",
                           "data.reset_attention_mask", "data.reset_position_ids"})

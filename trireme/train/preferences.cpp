@@ -173,7 +173,8 @@ void refuse_for_pairs(const ParsedSettings& parsed) {
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "no reply is written while pairs are learned");
   if (s.data.packing == data::Packing::wrapped)
     throw UsageError(
-        "data.packing wrapped cuts texts, and pairs stay whole; take none, or best_fit for several in a row");
+        "data.packing wrapped cuts texts, and pairs stay whole; give --data.packing none, or best_fit for "
+        "several in a row");
   if (s.objective != model::ObjectiveSettings{})
     refuse("objective.*", "it is added to cross-entropy, and dpo.loss_type names the losses of pairs");
 }
@@ -183,6 +184,7 @@ void refuse_for_pairs(const ParsedSettings& parsed) {
 void complete_preferences(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::preferences || s.model.name.empty()) return;
+  if (!parsed.given("data.packing")) s.data.packing = data::Packing::none;
   refuse_for_pairs(parsed);
   leave_out_dropout(parsed,
                     "makes replies differ from their reference by chance alone; pairs are learned without dropout, as "
