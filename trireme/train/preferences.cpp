@@ -184,7 +184,7 @@ void refuse_for_pairs(const ParsedSettings& parsed) {
 void complete_preferences(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::preferences || s.model.name.empty()) return;
-  if (!parsed.given("data.packing")) s.data.packing = data::Packing::none;
+  if (!parsed.given("data.packing") && s.data.packing == data::Packing::wrapped) s.data.packing = data::Packing::none;
   refuse_for_pairs(parsed);
   leave_out_dropout(parsed,
                     "makes replies differ from their reference by chance alone; pairs are learned without dropout, as "
