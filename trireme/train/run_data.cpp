@@ -139,10 +139,10 @@ void stop_between_texts(const Session& s, const text::Tokenizer& tokenizer, RunS
   const std::vector<int64_t> of_config = eos_ids_in(config);
   std::vector<int64_t> ids = eos_ids_in(generation);
   const auto stops = [&](const std::vector<int64_t>& at) { return std::ranges::count(at, *separator) > 0; };
-  if (stops(ids.empty() ? of_config : ids)) return;
+  if (stops(ids) || stops(of_config) || tokenizer.eos_id() == separator) return;
   if (ids.empty()) ids = of_config;
   if (ids.empty() && tokenizer.eos_id()) ids.push_back(*tokenizer.eos_id());
-  if (!stops(ids)) ids.push_back(*separator);
+  ids.push_back(*separator);
   generation["eos_token_id"] = ids;
   generation.erase("_from_model_config");  // it says something of its own now
   files[kName] = generation.dump(2) + "\n";
