@@ -110,7 +110,7 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
   if (!source->checkpoint().has_manifest)
     input.notes.push_back(fmt::format("{} has no manifest: its weights cannot be verified", folder.string()));
   if (source->num_optimizer_files() > 0)
-    input.notes.push_back(fmt::format("{} of optimizer state {} left out: other formats hold weights only",
+    input.notes.push_back(fmt::format("{} of optimizer state {} left out: the result holds weights only",
                                       base::plural(source->num_optimizer_files(), "file"),
                                       source->num_optimizer_files() == 1 ? "is" : "are"));
   read_side_files(folder, &source->checkpoint(), input);
