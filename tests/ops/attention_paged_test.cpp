@@ -88,6 +88,7 @@ TEST(AttentionPaged, HasTheBitsOfTheForward) {
   std::mt19937 random(11);
   const std::vector<AttentionShape> shapes = {{.num_heads = 4, .num_kv_heads = 2, .head_dim = 64},
                                               {.num_heads = 3, .num_kv_heads = 1, .head_dim = 20},
+                                              {.num_heads = 2, .num_kv_heads = 2, .head_dim = 13},
                                               {.num_heads = 8, .num_kv_heads = 1, .head_dim = 32, .softcap = 5},
                                               {.num_heads = 2, .num_kv_heads = 2, .head_dim = 48, .window = 37},
                                               {.num_heads = 6, .num_kv_heads = 2, .head_dim = 128, .window = 150}};
