@@ -12,14 +12,6 @@ namespace {
 constexpr plan::Strategy kStrategies[] = {plan::Strategy::no_shard, plan::Strategy::zero1,
                                           plan::Strategy::shard_grad_op, plan::Strategy::full_shard};
 
-void expect_equal_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.norms, b.norms);
-  EXPECT_EQ(a.held_out, b.held_out);
-  EXPECT_TRUE(at::equal(a.parameters, b.parameters)) << relative_distance(a.parameters, b.parameters);
-  EXPECT_TRUE(at::equal(a.gradients, b.gradients)) << relative_distance(a.gradients, b.gradients);
-}
-
 struct NamedPrecision {
   const char* name;
   model::Precision precision;

@@ -15,6 +15,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
 #include "trireme/engine/device.h"
+#include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::engine {
 
@@ -250,9 +251,11 @@ class Assembly {
 class Runner {
  public:
   explicit Runner(const Job& job) : job_(job) {
+    check_invariant(job.ranks() > 0, "a job says how many ranks shard");
     outcome_.traffic.resize(job.ranks());
     outcome_.planned.resize(job.ranks());
     outcome_.allocated.resize(job.ranks());
+    outcome_.graphs.resize(job.ranks());
     outcome_.lower_bound.resize(job.ranks());
   }
 
@@ -340,7 +343,8 @@ class Runner {
     };
     const size_t actions = engine.plan().train().actions.size();
     const bool first = draw(-1, static_cast<size_t>(job_.ranks())) == static_cast<size_t>(rank);
-    const size_t when = draw(rank, first ? actions / 2 : 2 * actions);
+    // It is asked once before each action; graphs make one of many.
+    const size_t when = draw(rank, !first ? 2 * actions : job_.graphs ? 3 : actions / 2);
     size_t asked = 0;
     inputs.give_up = [&] { return asked++ >= when; };
     inputs.commit = [&](bool gave_up) {
@@ -384,7 +388,9 @@ class Runner {
                                            .timeout = std::chrono::seconds(60),
                                            .on_device = job_.on_gpu},
                                           job_.poison);
-    Engine engine(model, std::move(plan), communicators, EngineOptions{.poison = job_.poison, .device = device});
+    const auto graphs = job_.graphs && job_.on_gpu ? ops::cuda_kernels().graph_maker() : job_.graphs;
+    Engine engine(model, std::move(plan), communicators,
+                  EngineOptions{.poison = job_.poison, .device = device, .graphs = graphs});
     engine.initialize(42);
     set_weights(engine);
     const auto before = traffic_of(communicators);
@@ -439,6 +445,7 @@ class Runner {
     outcome_.planned[rank] = memory.total_bytes;
     outcome_.lower_bound[rank] = memory.lower_bound_bytes;
     outcome_.allocated[rank] = engine.allocated_bytes();
+    outcome_.graphs[rank] = engine.graphs();
     for (const GroupState& g : engine.state()) parameters_.add(g, &GroupState::master);
   }
 
@@ -455,6 +462,14 @@ Outcome run(const Job& job) { return Runner(job).go(); }
 
 double relative_distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
+}
+
+void expect_equal_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.held_out, b.held_out);
+  EXPECT_TRUE(at::equal(a.parameters, b.parameters)) << relative_distance(a.parameters, b.parameters);
+  EXPECT_TRUE(at::equal(a.gradients, b.gradients)) << relative_distance(a.gradients, b.gradients);
 }
 
 namespace {

@@ -71,6 +71,7 @@ struct Job {
   optim::LossScaleOptions loss_scale = {.initial = 1024, .window = 3};  ///< of computing in float16
   std::set<int> overflows = {};      ///< steps in which the last rank's gradients overflow; in float16
   ops::Listener* listener = nullptr;  ///< of rank 0's first step
+  std::shared_ptr<ops::cuda::GraphMaker> graphs = {};  ///< of every rank's engine; on a GPU each has its own
   bool gives_up = false;             ///< each step is first begun and given up, by some rank, at some action
   int ranks() const;
 };
@@ -85,6 +86,7 @@ struct Outcome {
   at::Tensor parameters;             ///< all master weights after the last step, by name, whole
   at::Tensor gradients;              ///< of the first step, in the same order; empty with steps_in_backward
   std::map<std::string, at::Tensor> parameter, gradient;  ///< both by name
+  std::vector<std::pair<int, int>> graphs;  ///< Engine::graphs() at the end, by rank
   std::vector<int64_t> planned, allocated;  ///< arena bytes, by rank
   std::vector<int64_t> lower_bound;
   std::vector<std::map<std::string, int64_t>> traffic;  ///< of the first step by rank: "gather.all_gather" -> bytes
@@ -113,6 +115,9 @@ void fill_pairs(const at::Tensor& starts, const at::Tensor& targets);
 void load_documents(const BatchTensors& to, const plan::StepRequest& request, const at::Tensor& starts);
 
 double relative_distance(const at::Tensor& a, const at::Tensor& b);
+
+/// Expects the same losses, norms, gradients and weights, bit for bit.
+void expect_equal_bits(const Outcome& a, const Outcome& b);
 
 /// How often LibTorch's allocator for processors has been asked for memory since the first call. Each call asks once
 /// more, to see that it is counted, and leaves that out.

@@ -24,6 +24,8 @@ REFUSED = [
     ("compressed messages", "messages between GPUs are not compressed", {"devices": 2, "comm__compression": "bf16"}),
     ("encrypted messages", "messages between GPUs are not encrypted", {"devices": 2, "comm__tls": "true"}),
     ("poison", "a GPU's memory cannot be poisoned", {"engine__poison": "true"}),
+    ("graphs of ranks that meet inside units", "engine.cuda_graph needs mesh.tp 1 and mesh.cp 1",
+     {"devices": 2, "mesh__tp": 2, "engine__cuda_graph": "true"}),
     ("float16", "precision 16-mixed is not built for GPUs yet", {"precision": "16-mixed"}),
     ("weights of two bytes", "precision bf16-true is not built for GPUs yet", {"precision": "bf16-true"}),
     ("gradients in other dtypes", "a GPU's gradients travel in the dtype of its units", {"precision": "bf16-mixed", "precision__reduce": "fp32"}),
@@ -54,6 +56,7 @@ def is_refused(r, has_gpu):
         result = r.run([r.program, *words, "--accelerator", "cuda"])
         ring.check(result.code == 2 and "computes on the CPU only" in result.text, f"{' '.join(words)}: refused on a GPU", str(result))
     others_are_refused(r)
+    refused(r, "graphs on a processor", "processors have no CUDA graphs", engine__cuda_graph="true")
     if not has_gpu:
         refused(r, "a machine without a GPU is told", "needs an NVIDIA GPU, and this machine has none", accelerator="cuda")
 
@@ -105,6 +108,18 @@ def goes_on_elsewhere(r):
     beside = r.train("beside", accelerator="cuda", train__max_steps=12, train__save_interval=3, save__mode="async")
     ring.check(ring.tensors(beside / "step-00000012").keys() == goal.keys() and
                all(v.tobytes() == goal[n].tobytes() for n, v in ring.tensors(beside / "step-00000012").items()), "saves beside training change no bit")
+
+
+def launches_graphs(r):
+    """A step launched as CUDA graphs: the bits of single launches, with several micro-batches, checkpoints and evaluations between."""
+    for precision in ("32-true", "bf16-mixed"):
+        settings = {"accelerator": "cuda", "precision": precision, "train__micro_batch_size": 4, "train__save_interval": 5, "eval__interval": 4}
+        goal = ring.tensors(r.train(f"single-{precision}", **settings) / "step-00000010")
+        result = r.run(r.command(f"graphs-{precision}", **settings, engine__cuda_graph="true"))
+        ring.require(result.code == 0, f"{precision}: a run of CUDA graphs succeeds", str(result))
+        end = ring.tensors(r.folder / f"graphs-{precision}" / "step-00000010")
+        ring.check(all(end[n].tobytes() == goal[n].tobytes() for n in goal), f"{precision}: ten steps as CUDA graphs have the bits of single launches")
+        ring.check("cannot be a CUDA graph" not in result.text, f"{precision}: every part became a graph", str(result))
 
 
 def holds_an_odd_vocabulary(r):
@@ -192,6 +207,7 @@ def main():
             return
         equals_the_cpu(r)
         goes_on_elsewhere(r)
+        launches_graphs(r)
         holds_an_odd_vocabulary(r)
         tunes(r)
         rests_in_host_memory(r)

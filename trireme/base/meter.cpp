@@ -44,6 +44,8 @@ double thread_cpu_seconds() {
 
 void set_meter_fence(void (*new_fence)()) { fence = new_fence; }
 
+bool has_meter_fence() { return fence != nullptr; }
+
 void meter_fence() {
   if (fence != nullptr) fence();
 }

@@ -44,6 +44,7 @@ class Metered {
 /// From now on this thread calls `fence` before it reads the clock. On a GPU the fence waits until the launched work is
 /// done, so that time counts for the activity that spends it. Null (the default): none.
 void set_meter_fence(void (*fence)());
+bool has_meter_fence();  ///< of this thread
 /// Calls the fence, if there is one.
 void meter_fence();
 

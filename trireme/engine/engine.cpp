@@ -80,6 +80,7 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
     longest = std::max(longest, bound_[list.list].size());
   }
   timeline_.reserve(longest);
+  plan_graphs();
   for (const auto& unit : model_.units)
     if (unit->keeps_references()) wrapped_.push_back(unit.get());
   for (const auto& c : {comm_.gather, comm_.reduce, comm_.replicas, comm_.stages[0], comm_.stages[1]})
@@ -272,40 +273,6 @@ bool Engine::commits() {
   return *committed_;
 }
 
-double Engine::evaluate(const LoadBatch& load_batch, int64_t supervised_tokens, LossSums* so_far) {
-  inputs_ = nullptr;
-  given_up_ = false;
-  load_batch_ = &load_batch;
-  run(List::evaluate);
-  LossSums of_this_run;
-  return mean_loss(List::evaluate, double(supervised_tokens), so_far != nullptr ? *so_far : of_this_run);
-}
-
-double Engine::mean_loss(List list, double tokens, LossSums& so_far) {
-  const int n = plan_.request.micro_batches(list);
-  const Schedule& s = plan_.train();
-  const Value& v = s.values[s.find(ValueKind::loss_all, -1, -1)];
-  const at::Tensor all = view(v, {v.bytes / 8}, at::kDouble).to(at::kCPU);  // on a GPU: when the step has ended
-  const auto* losses = all.data_ptr<double>();
-  double loss = 0;
-  size_t at = 0;
-  measures_.clear();
-  for (const SumPlaces& places : sum_places_) {
-    const std::vector<model::Measure> measures = model_.units[places.unit]->measures();
-    const int64_t first = plan_.first_sum(places.unit), count = plan_.num_sums(places.unit);
-    for (int64_t k = 0; k < count; ++k) {
-      if (at == so_far.size()) so_far.push_back(0);
-      double& sum = so_far[at++];
-      for (int i = 0; i < n; ++i)
-        for (const auto& rank : places.ranks) sum += losses[n * rank.before + i * rank.count + first + k];
-      const int64_t measure = k - (count - std::ssize(measures));  // -1: the loss of the last unit
-      if (measure >= 0) measures_.push_back(sum / tokens);
-      loss += (measure < 0 ? 1 : measures[static_cast<size_t>(measure)].weight) * sum;
-    }
-  }
-  return loss / tokens;
-}
-
 void Engine::wait_until(int index) {
   size_t kept = 0;
   for (size_t i = 0; i < pending_.size(); ++i) {
@@ -340,9 +307,11 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
     progress();
     const double begin = watch.seconds();
     if (recorder) recorder->set_action(bound[i].label);
-    execute(s, s.actions[i], bound[i]);
+    const int end = run_as_graph(s, bound, i);
+    if (end == 0) execute(s, s.actions[i], bound[i]);
     base::meter_fence();
     timeline_.push_back({i, begin, watch.seconds()});
+    while (i + 1 < end) timeline_.push_back({++i, timeline_.back().end, timeline_.back().end});
   }
   wait_until(count);
   if (lives) poison_ended(s, *lives, count - 1);
@@ -368,14 +337,25 @@ void Engine::progress() {
   for (comm::Communicator* c : asynchronous_) c->progress();
 }
 
-void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
-  const base::Activity activity = schedule::traits_of(a.kind).activity, counts_as = plan::activity_of(plan_, a);
-  const base::Metered metered(counts_as);
-  // Once the ranks have agreed to take the step, it is not given up.
+// Once the ranks have agreed to take the step, it is not given up.
+bool Engine::gives_up() {
   if (!given_up_ && !committed_ && inputs_ && inputs_->give_up) given_up_ = inputs_->give_up();
+  return given_up_;
+}
+
+void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
+  const base::Activity activity = schedule::traits_of(a.kind).activity;
   // Copies are made and written back even then: what a step left alone must not change.
-  if (given_up_ && activity != base::Activity::communication && activity != base::Activity::offload)
+  if (gives_up() && activity != base::Activity::communication && activity != base::Activity::offload) {
+    const base::Metered metered(plan::activity_of(plan_, a));
     return pass_by(s, a, b);
+  }
+  perform(s, a, b);
+}
+
+void Engine::perform(const Schedule& s, const Action& a, Bound& b) {
+  const base::Activity counts_as = plan::activity_of(plan_, a);
+  const base::Metered metered(counts_as);
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {
     case ActionKind::load_batch:

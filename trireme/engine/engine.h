@@ -23,6 +23,7 @@
 #include "trireme/engine/arena.h"
 #include "trireme/engine/communicators.h"
 #include "trireme/engine/offload_file.h"
+#include "trireme/engine/step_graphs.h"
 #include "trireme/engine/transfer_queue.h"
 #include "trireme/engine/unit_traffic.h"
 #include "trireme/model/model.h"
@@ -33,7 +34,8 @@
 
 namespace trireme::ops::cuda {
 struct CopyStream;
-}
+struct GraphMaker;
+}  // namespace trireme::ops::cuda
 
 namespace trireme::engine {
 
@@ -128,6 +130,8 @@ struct EngineOptions {
   /// Memory of at least plan.arena.of(Memory::own) bytes, for own values, which outlives the engine; empty: it
   /// allocates its own. On processors.
   std::span<char> memory = {};
+  /// Makes graphs of what training steps launch again and again (step_graphs.h); null: none, as poison needs.
+  std::shared_ptr<ops::cuda::GraphMaker> graphs = {};
 };
 
 /// Start and end of one action of the last step, seconds since the step began.
@@ -189,6 +193,8 @@ class Engine {
   int64_t allocated_bytes() const;
   const std::vector<ActionTime>& timeline() const { return timeline_; }
   const Communicators& communicators() const { return comm_; }
+  /// Parts of the training list that run as graphs, and how many graphs have been made; both 0 without them.
+  std::pair<int, int> graphs() const;
 
  private:
   struct GroupViews {  // persistent tensors of a group that this rank holds
@@ -257,7 +263,9 @@ class Engine {
   void run(schedule::List list) { run(plan_.lists[list], bound_[list]); }
   void run(const schedule::Schedule& schedule, std::vector<Bound>& bound);
   bool is_gathered(const schedule::Action& action) const;
+  bool gives_up();
   void execute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
+  void perform(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
   void step(const schedule::Action& action, Bound& bound);
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
@@ -268,6 +276,8 @@ class Engine {
   bool overflowed() const;
   void wait_until(int index);
   void progress();
+
+  // loss.cpp
   double mean_loss(schedule::List list, double tokens, LossSums& so_far);
 
   // device.cpp
@@ -275,6 +285,12 @@ class Engine {
   BatchTensors host_batch(const BatchTensors& on_device) const;
   void load(const schedule::Action& action, Bound& bound);
   at::Tensor on_host(const at::Tensor& tensor);
+
+  // step_graphs.cpp
+  void plan_graphs();
+  bool only_launches(const schedule::Action& action) const;
+  /// Runs the part of the list that begins at action `first` as a graph; returns its end, or 0 if nothing has run.
+  int run_as_graph(const schedule::Schedule& schedule, std::vector<Bound>& bound, int first);
 
   // norm.cpp
   void add_squares(int group, const at::Tensor& step_gradient);
@@ -337,6 +353,7 @@ class Engine {
   double gradient_norm_ = 0, gradient_scale_ = 1, loss_scale_ = 1;
   bool given_up_ = false;
   std::optional<bool> committed_;
+  std::optional<StepGraphs> graphs_;
 
   // Tiers. Last, so that transfers end before the memory that they use.
   MappedMemory host_memory_;

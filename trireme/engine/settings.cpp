@@ -21,9 +21,12 @@ config::Section section(AcceleratorSettings& s) {
 
 config::Section section(EngineSettings& s) {
   return {.name = "engine",
-          .title = "checks for debugging",
+          .title = "checks for debugging, launches on GPUs",
           .rows = {{"engine.poison", &s.poison,
-                    "fill every value with NaN at the end of its life and put guard bytes between values; slow"}},
+                    "fill every value with NaN at the end of its life and put guard bytes between values; slow"},
+                   {"engine.cuda_graph", &s.cuda_graph,
+                    "launch the passes of a step as CUDA graphs: less work for the host, some scratch memory twice; "
+                    "steps that differ in the number of learned tokens run without"}},
           .others = {{{"compiler", "compile", "torch_compile", "jit"},
                       "nothing is compiled at run time here; leave it out",
                       true}}};

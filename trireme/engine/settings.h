@@ -21,6 +21,7 @@ config::Section section(AcceleratorSettings& settings);
 
 struct EngineSettings {
   bool poison = false;
+  bool cuda_graph = false;
   bool operator==(const EngineSettings&) const = default;
 };
 config::Section section(EngineSettings& settings);

@@ -13,6 +13,8 @@ Hearing& hearing() {
 
 }  // namespace detail
 
+bool has_listener() { return detail::hearing().listener != nullptr; }
+
 Listener* listen(Listener* listener) { return std::exchange(detail::hearing().listener, listener); }
 
 double bytes_of(std::initializer_list<const at::Tensor*> tensors) {

@@ -30,6 +30,8 @@ class Listener {
 /// Makes `listener` the one of this thread; null: none. Returns the one before.
 Listener* listen(Listener* listener);
 
+bool has_listener();  ///< of this thread
+
 namespace detail {
 struct Hearing {
   Listener* listener = nullptr;

@@ -122,6 +122,8 @@ void check_accelerator(const Settings& settings, int64_t world_size, config::Pro
     if (backend == comm::Backend::nccl)
       problems.add("backend nccl works between GPUs only", {},
                    "comm.backend nccl needs accelerator cuda; ranks on processors use auto, shm, gloo or mpi");
+    if (settings.engine.cuda_graph)
+      problems.add("processors have no CUDA graphs", {}, "engine.cuda_graph needs accelerator cuda");
     return;
   }
   if (world_size > 1 && backend != comm::Backend::automatic && backend != comm::Backend::nccl &&
@@ -149,6 +151,9 @@ void check_accelerator(const Settings& settings, int64_t world_size, config::Pro
                  "leave eval.max_new_tokens out, and give a checkpoint to trireme generate");
   if (settings.engine.poison)
     problems.add("a GPU's memory cannot be poisoned", {}, "engine.poison needs accelerator cpu");
+  if (settings.engine.cuda_graph && (settings.mesh.tp.value_or(1) > 1 || settings.mesh.cp.value_or(1) > 1))
+    problems.add("ranks of mesh.tp and mesh.cp meet inside computations, which CUDA graphs do not hold", {},
+                 "engine.cuda_graph needs mesh.tp 1 and mesh.cp 1");
 }
 
 // Halves below 6e-8 are 0: so is the second moment of a gradient below 2e-4, and the update is divided by its root.

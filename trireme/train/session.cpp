@@ -11,6 +11,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/engine/device.h"
 #include "trireme/observe/peak.h"
+#include "trireme/ops/cuda/kernels.h"
 #include "trireme/settings/derived.h"
 #include "trireme/train/chosen_offload.h"
 #include "trireme/train/foresight.h"
@@ -94,8 +95,10 @@ std::unique_ptr<Session> make_session(const Settings& settings, const launch::Ra
   if (s->is_first_rank()) s->program = observe::read_memory_usage();
   s->engine = std::make_unique<engine::Engine>(
       s->model, std::move(plan), s->ranks.communicators,
-      engine::EngineOptions{
-          .poison = settings.engine.poison, .device = s->device, .offload_path = offload_path(settings)});
+      engine::EngineOptions{.poison = settings.engine.poison,
+                            .device = s->device,
+                            .offload_path = offload_path(settings),
+                            .graphs = settings.engine.cuda_graph ? ops::cuda_kernels().graph_maker() : nullptr});
   s->phases.end("memory");
   s->positions = model::context_positions(request.parallel(), request.shape.sequence);
   if (settings.predict && s->is_first_rank()) s->foresight = std::make_shared<Foresight>(*s);

@@ -44,6 +44,7 @@ set(cuda_kernels
 add_library(trireme_cuda SHARED
   attention/attention_cuda.cpp
   attention/cudnn_cuda.cpp
+  cuda/graph.cpp
   cuda/library.cpp
   cuda/tuned_product.cpp
   products/float8_product_cuda.cpp

@@ -18,6 +18,7 @@
 
 #include "trireme/base/shared_library.h"
 #include "trireme/ops/attention/kernels.h"
+#include "trireme/ops/cuda/graph.h"
 #include "trireme/ops/elementwise/activation_kernels.h"
 #include "trireme/ops/elementwise/elementwise_kernels.h"
 #include "trireme/ops/gradient.h"
@@ -138,6 +139,7 @@ struct Kernels {
   virtual void page_lock(void* data, int64_t bytes) const;
   virtual void page_unlock(void* data) const;
   virtual std::unique_ptr<CopyStream> copy_stream() const;
+  virtual std::shared_ptr<GraphMaker> graph_maker() const;  ///< graph.cpp
   /// Notes when the GPU reaches this place among this thread's launches. The host does not wait.
   virtual void mark() const;
   /// Waits, and returns the seconds from each of this thread's marks to the next; forgets them.
