@@ -76,7 +76,7 @@ def initial_adapter(base, folder, config, seed=3):
 
 
 def command(r, base, out, adapter=None, data="chat.jsonl", subcommand="finetune_lora", **settings):
-    """trireme finetune_lora, or finetune_full; keyword lora__plus_ratio=4 is --lora.plus_ratio 4."""
+    """trireme finetune_lora, or finetune_full; keyword lora__plus_ratio=4 is --lora.plus_ratio 4, and None leaves one out."""
     values = {"devices": 1, "precision": "64-true", "out_dir": r.folder / out, "data.json_path": r.folder / data, "data.val_data_path": r.folder / data,
               "data.chat_template": "chatml", "data.ledger": "true", "train.max_seq_length": LENGTH, "train.global_batch_size": BATCH,
               "train.micro_batch_size": 1, "train.max_steps": 10, "train.lr_warmup_steps": 0, "train.lr_decay": "constant",
@@ -85,7 +85,7 @@ def command(r, base, out, adapter=None, data="chat.jsonl", subcommand="finetune_
     values |= {k.replace("__", "."): v for k, v in settings.items()}
     words = [r.program, subcommand, str(base)]
     for key, value in values.items():
-        words += [f"--{key}", str(value)]
+        words += [f"--{key}", str(value)] if value is not None else []
     return words
 
 

@@ -5,6 +5,7 @@
 #include "settings_test.h"
 #include "trireme/config/declaration.h"
 #include "trireme/settings/parse.h"
+#include "trireme/settings/validate.h"
 
 namespace trireme {
 namespace {
@@ -65,6 +66,41 @@ TEST(TakeOver, OfAModelDataOrOptimizerOfAnotherNameNothingIsTaken) {
   EXPECT_FALSE(other.model.hidden_size);
   EXPECT_FALSE(other.optimizer.momentum);
   EXPECT_FALSE(other.data.train_data_path);
+}
+
+TEST(TakeOver, DetailsGoWithWhatTheyAreDetailsOf) {
+  const std::string saved =
+      "llama-32m train.lr_decay=polynomial lr_schedule.power=2 lr_schedule.first_step=0 precision=bf16-true "
+      "precision.rounding=kahan";
+  const Settings same = taken(saved, {"--train.lr_decay=polynomial", "--precision=bf16-true"}).settings;
+  EXPECT_EQ(same.lr_schedule.power, 2);
+  EXPECT_EQ(same.precision.rounding, model::Rounding::kahan);
+  const Settings other = taken(saved, {"--train.lr_decay=cosine", "--precision=bf16-mixed"}).settings;
+  EXPECT_FALSE(other.lr_schedule.power);
+  EXPECT_EQ(other.lr_schedule.first_step, 0);  // every schedule with a warm-up has it
+  EXPECT_EQ(other.precision.rounding, model::Rounding::nearest);
+  const std::string halves =
+      "llama-32m precision=16-mixed precision.scale_rule=deepspeed precision.loss_scale_hysteresis=4";
+  EXPECT_EQ(taken(halves, {}).settings.precision.loss_scale_hysteresis, 4);
+  EXPECT_FALSE(taken(halves, {"--precision.scale_rule=torch"}).settings.precision.loss_scale_hysteresis);
+}
+
+TEST(TakeOver, ARefusalOfAValueOfTheCheckpointSaysHowToSetItBack) {
+  const auto told = [](const std::string& saved, const std::vector<std::string>& now) -> std::string {
+    try {
+      validate(taken(saved, now));
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string saved = "llama-5m train.max_steps=9 train.max_norm=null optimizer.in_backward=true";
+  EXPECT_EQ(told(saved, {}), "");
+  EXPECT_THAT(told(saved, {"--train.max_norm=1"}),
+              HasSubstr("\n  optimizer.in_backward true comes from the checkpoint out/a/step-00000010: "
+                        "--optimizer.in_backward false sets it back"));
+  EXPECT_THAT(told(saved, {"--train.max_norm=1", "--optimizer.in_backward=true"}),
+              testing::Not(HasSubstr("comes from the checkpoint")));
 }
 
 TEST(TakeOver, AnEndThatIsGivenReplacesTheRunsEnds) {

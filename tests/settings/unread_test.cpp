@@ -61,6 +61,40 @@ TEST(Unread, ATypedSettingThatNothingReadsIsRefused) {
   }
 }
 
+TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
+  struct Row {
+    Words typed, turns_off;
+    const char* way_out;
+  };
+  const Words relative = {"--optimizer", "Adafactor", "--optimizer.relative_step", "true"};
+  const Words one_cycle = {"--train.lr_decay", "OneCycleLR"}, fixed = {"--precision.loss_scale", "1024"};
+  const std::vector<Row> rows = {
+      {{"--optimizer.lr", "1e-3"}, relative, "leave optimizer.relative_step out"},
+      {{"--optimizer.lr_scaling", "sqrt"}, relative, "leave optimizer.relative_step out"},
+      {{"--train.lr_decay", "linear"}, relative, "leave optimizer.relative_step out"},
+      {{"--train.lr_warmup_steps", "10"}, relative, "optimizer.warmup_init true"},
+      {{"--train.min_lr", "1e-5"}, relative, "leave optimizer.relative_step out"},
+      {{"--train.lr_warmup_steps", "10"}, one_cycle, "lr_schedule.pct_start"},
+      {{"--train.lr_warmup_steps", "10"}, {"--train.lr_decay", "LRRangeTest"}, "lr_schedule.step_size"},
+      {{"--train.min_lr", "1e-5"}, one_cycle, "lr_schedule.final_div_factor"},
+      {{"--train.min_lr", "1e-5"}, {"--train.lr_decay", "inverse_sqrt"}, "cosine"},
+      {{"--precision.initial_loss_scale", "2"}, fixed, "leave precision.loss_scale out"},
+      {{"--precision.loss_scale_window", "5"}, fixed, "leave precision.loss_scale out"},
+      {{"--precision.min_loss_scale", "2"}, fixed, "leave precision.loss_scale out"},
+      {{"--data.val_split_fraction", "0.3"}, {"--data.val_data_path", "held.txt"}, "leave data.val_data_path out"}};
+  for (const Row& row : rows) {
+    EXPECT_EQ(unread("language", row.typed), "") << row.typed[0];
+    Words both = row.typed;
+    both.insert(both.end(), row.turns_off.begin(), row.turns_off.end());
+    EXPECT_THAT(unread("language", both), AllOf(HasSubstr(" has no effect: "), HasSubstr(row.way_out)))
+        << row.typed[0] << " with " << row.turns_off[1];
+  }
+  EXPECT_THAT(unread("language", {"--optimizer.base_batch_size", "8"}), HasSubstr("give optimizer.lr_scaling"));
+  EXPECT_EQ(unread("language", {"--optimizer.base_batch_size", "8", "--optimizer.lr_scaling", "linear"}), "");
+  EXPECT_THAT(unread("language", {"--eval.evaluate_example", "random"}), HasSubstr("give eval.max_new_tokens"));
+  EXPECT_EQ(unread("language", {"--train.lr_decay", "constant", "--train.min_lr", "0"}), "");
+}
+
 TEST(Unread, WhatAnotherSettingTurnsOffIsRefused) {
   EXPECT_THAT(unread("rewards", {"--grpo.scale_rewards", "batch", "--grpo.advantage_estimator", "rloo"}),
               HasSubstr("take the estimator grpo"));

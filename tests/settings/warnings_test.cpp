@@ -38,6 +38,10 @@ TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
       {"recompute=full recompute.values=mid", 1, "recompute.values is read by recompute selective only"},
       {"recompute=selective recompute.values=mid", 1, ""},
       {"recompute=full", 1, ""},
+      {"train.max_time=2s train.lr_decay=linear", 1,
+       "and train.lr_decay linear does not lower it; give train.max_steps"},
+      {"train.max_time=2s train.max_steps=9 train.lr_decay=linear", 1, ""},
+      {"train.max_time=2s train.lr_decay=constant", 1, ""},
       {"task=rewards", 1, ""},
       {"task=rewards grpo.kl_loss_mode=kl", 1,
        "grpo.kl_loss_mode kl measures the distance to the reference and does not pull, so grpo.beta 0.04 adds noise "

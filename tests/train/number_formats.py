@@ -82,6 +82,10 @@ def ends_at_the_lowest_scale(r):
     result = r.run(r.command("lowest", **HALF | {"precision.min_loss_scale": 2.0**34}))
     ring.check(result.code == 1 and "a gradient overflows even at the lowest loss scale" in result.err and "step 3" in result.err,
                "a run ends when gradients overflow at the lowest scale", str(result))
+    ring.check(f"a precision.min_loss_scale below {2**34}" in result.err, "and is told to lower it", str(result))
+    result = r.run(r.command("fixed", precision="16-mixed", precision__loss_scale=2.0**40, train__max_steps=40))
+    ring.check(result.code == 1 and f"20 steps in a row were skipped, because a gradient overflows with precision.loss_scale {2**40}" in result.err and
+               f"stays at {2**40}" in result.text, "a fixed scale that skips every step ends the run", str(result))
 
 
 def keeps_its_bits_in_bf16(r):

@@ -114,6 +114,9 @@ def grouped(named):
 
 
 # name: (settings, the reference's optimizer of named parameters)
+# The rate that the run would have is left out: Adafactor has one of its own then.
+OWN_RATE = {"optimizer__relative_step": "true", "optimizer__scale_parameter": "true", "optimizer__lr": None, "train__lr_warmup_steps": None,
+            "train__lr_decay": None, "train__min_lr": None}
 OPTIMIZERS = {
     "AdamW": ({"optimizer__weight_decay": 0.1}, plain(torch.optim.AdamW, 0.1, lr=1e-3)),
     "Adam": ({"optimizer__weight_decay": 0.1}, plain(torch.optim.Adam, 0.1, lr=1e-3)),
@@ -131,9 +134,9 @@ OPTIMIZERS = {
                             plain(Reference, update=lamb, lr=0.01, bounds=(0.5, 2.0))),
     "Adafactor": ({"optimizer__lr": 0.01, "optimizer__weight_decay": 0.01},
                   plain(transformers.Adafactor, 0.01, lr=0.01, relative_step=False, scale_parameter=False)),
-    "Adafactor, its own rate": ({"optimizer__relative_step": "true", "optimizer__scale_parameter": "true"},
+    "Adafactor, its own rate": (OWN_RATE,
                                 plain(transformers.Adafactor, relative_step=True, scale_parameter=True)),
-    "Adafactor, its own warm-up": ({"optimizer__relative_step": "true", "optimizer__scale_parameter": "true", "optimizer__warmup_init": "true"},
+    "Adafactor, its own warm-up": (OWN_RATE | {"optimizer__warmup_init": "true"},
                                    plain(transformers.Adafactor, relative_step=True, scale_parameter=True, warmup_init=True)),
     "Muon": ({"optimizer__lr": 0.01, "optimizer__adam_lr": 1e-3}, lambda named: Muon(named, 0.1, lr=0.01, adam_lr=1e-3)),
     "Muon, AdamW's size": ({"optimizer__lr": 1e-3, "optimizer__adjust_lr_fn": "match_rms_adamw", "optimizer__weight_decay": 0.2},
@@ -187,6 +190,10 @@ class Judged:
             loss.backward()
             optimizer.step()
             worst = max(worst, abs(ours[step - 1] - loss.item()))
+        if self.settings.get("optimizer__relative_step"):
+            told = [row["lr"] for _, row in sorted(ring.metrics(self.one).items())]
+            own = [min(1e-6 * step if "optimizer__warmup_init" in self.settings else 1e-2, step ** -0.5) for step in range(1, STEPS + 1)]
+            ring.check(all(abs(a - b) <= 1e-12 for a, b in zip(told, own, strict=True)), f"{self.what}: metrics have the rate that counts", str(told))
         found = tuning.trained(self.one / f"step-{STEPS:08}")
         found |= {f"transformer.{name}": value for name, value in found.items()}  # GPT-2's files need no such word
         kept = {n: p for n, p in named if f"{n}.master" in found}

@@ -134,7 +134,7 @@ class Ring:
         return "" if library.exists() else f"{library.name} is not beside the program (libopenmpi-dev)"
 
     def command(self, out, model=LLAMA, **settings):
-        """trireme pretrain of a tiny model; keyword train__max_steps=3 is --train.max_steps 3.
+        """trireme pretrain of a tiny model; keyword train__max_steps=3 is --train.max_steps 3, and None leaves one out.
 
         With comm__backend="mpi" and several devices mpirun starts the ranks.
         """
@@ -148,7 +148,7 @@ class Ring:
         if values.get("comm.backend") == "mpi" and values["devices"] > 1:
             words = [*MPIRUN, "-n", str(values["devices"]), *words]
         for key, value in values.items():
-            words += [f"--{key}", str(value)]
+            words += [f"--{key}", str(value)] if value is not None else []
         return words
 
     def run(self, command, timeout=120, **options):

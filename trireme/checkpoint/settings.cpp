@@ -61,7 +61,7 @@ config::Section section(SaveSettings& s) {
                "continue training with a warning; the checkpoint at the end of training must succeed"},
               {"save.dtype", &s.dtype,
                "dtype of the weights: auto keeps the dtype of each tensor, and its file, as in the folder that the "
-               "model came from, and is fp32 for a new model; optimizer state is always fp32"},
+               "model came from, and is fp32 for a new model; optimizer state keeps the dtype that the run has it in"},
               {"save.keep_last",
                &s.keep_last,
                "number of newest checkpoints to keep; older ones are removed; 0 keeps all",

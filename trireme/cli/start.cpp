@@ -65,7 +65,7 @@ class Start {
       if (starts_here()) require_room();
       if (is_for_others_ || launches() || world_size(settings_) > 1) require_files_for_all(parsed_);
       if (!is_rank_) say_what_was_read(parsed_.accounts);
-      validate(settings_, world_size(settings_)), validate_backend(settings_, world_size(settings_));
+      validate(parsed_);
     });
     // Only settings are checked: the job will see other files than this machine, and printing must create no files.
     if (settings_.launch.print && !is_rank_)
@@ -115,7 +115,7 @@ class Start {
     if (job_.complete) job_.complete(parsed_);
     if (!is_first()) return 0;
     say_what_was_read(parsed_.accounts);
-    validate(settings_, world_size(settings_)), validate_backend(settings_, world_size(settings_));
+    validate(parsed_);
     job_.show_plan(settings_);
     return 0;
   }

@@ -254,7 +254,7 @@ StepResult Engine::train_step(const StepInputs& inputs) {
   return {.loss = loss,
           .measures = measures_,
           .gradient_norm = gradient_norm_,
-          .learning_rate = inputs.optimizer.lr,
+          .learning_rate = optim::rate_of(inputs.optimizer, inputs.skipped),
           .committed = committed,
           .overflowed = committed && overflowed()};
 }

@@ -82,7 +82,7 @@ struct StepResult {
   double loss = 0;  ///< mean over supervised tokens of the global batch, with the weighted measures
   std::vector<double> measures = {};  ///< such means, of the units' measures in the order of units
   double gradient_norm = 0;  ///< before clipping
-  double learning_rate = 0;  ///< of this step
+  double learning_rate = 0;  ///< of this step: the given one, or Adafactor's own
   bool committed = true;  ///< false: StepInputs::commit returned false; loss and norm mean nothing
   bool overflowed = false;  ///< the step was skipped: nothing has changed, and loss and norm may not be finite
 };

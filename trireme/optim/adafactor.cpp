@@ -193,10 +193,9 @@ class Step {
   }
 
   void move(const Factors& f) const {
-    const auto elements = static_cast<double>(f.rows * f.columns),
-               number = static_cast<double>(step_of(*f.segment, o_));
+    const auto elements = static_cast<double>(f.rows * f.columns);
     double lr = o_.lr * f.segment->rate;
-    if (o_.relative_step) lr = f.segment->rate * std::min(o_.warmup_init ? 1e-6 * number : 1e-2, 1 / std::sqrt(number));
+    if (o_.relative_step) lr = f.segment->rate * relative_rate(o_, step_of(*f.segment, o_));
     if (o_.scale_parameter) lr *= std::max(kSmallestScale, std::sqrt(*f.weights / elements));
     const double keep = f.segment->decay ? 1 - lr * f.segment->weight_decay.value_or(o_.weight_decay) : 1;
     const double rate = lr / std::max(1.0, std::sqrt(*f.steps / elements) / kClip);
@@ -244,6 +243,11 @@ int64_t whole_state_elements(Rule rule, std::span<const DecaySegment> segments) 
       for (const WholeState& state : whole_state(rule, s.parameter->whole_shape()))
         elements += state.floats(*s.parameter);
   return elements;
+}
+
+double relative_rate(const OptimizerOptions& options, int64_t step) {
+  const auto number = static_cast<double>(step);
+  return std::min(options.warmup_init ? 1e-6 * number : 1e-2, 1 / std::sqrt(number));
 }
 
 void step_adafactor(const StepTensors& t, std::span<const DecaySegment> segments, const OptimizerOptions& options,

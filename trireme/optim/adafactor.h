@@ -41,6 +41,13 @@ std::vector<int64_t> state_shape(std::string_view name, const std::vector<int64_
 /// Elements of the state of all tensors of `segments`.
 int64_t whole_state_elements(Rule rule, std::span<const DecaySegment> segments);
 
+/// The learning rate of step number `step` with OptimizerOptions::relative_step, instead of lr.
+double relative_rate(const OptimizerOptions& options, int64_t step);
+/// The learning rate of a step, of which the optimizer has skipped some before: lr, or relative_rate().
+inline double rate_of(const OptimizerOptions& options, int64_t skipped) {
+  return options.relative_step ? relative_rate(options, options.step - skipped) : options.lr;
+}
+
 /// One step; `state` has one tensor [whole_state_elements()]. With G = g^2 + 1e-30 and b = 1 - step^-0.8:
 ///   row = b row + (1 - b) mean of G over columns;  column likewise;  for vectors v = b v + (1 - b) G
 ///   u = g / sqrt(row column / mean of row), or g / sqrt(v);  u /= max(1, RMS(u))

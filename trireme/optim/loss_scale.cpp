@@ -14,7 +14,11 @@ LossScale::LossScale(const LossScaleOptions& options)
 
 void LossScale::update(bool overflowed) {
   state_.skipped += overflowed;
-  if (!options_.dynamic) return;
+  if (!options_.dynamic) {
+    in_a_row_ = overflowed ? in_a_row_ + 1 : 0;
+    exhausted_ = in_a_row_ >= kMostInARow;
+    return;
+  }
   const bool torch = options_.rule == model::ScaleRule::torch;
   if (overflowed) {
     state_.good_steps = 0;
@@ -45,6 +49,7 @@ void LossScale::restore(const LossScaleState& state) {
     return;
   }
   exhausted_ = false;
+  in_a_row_ = 0;
   const double scale = options_.dynamic ? state.scale : options_.initial;
   state_ = state;
   state_.scale = scale;

@@ -40,7 +40,10 @@ class LossScale {
 
   /// Counts a step: whether its gradients had an element that is not finite.
   void update(bool overflowed);
-  /// True if the scale would have had to fall below its minimum: no loss scale will do. Never, if it is static.
+  /// Steps in a row that a static scale may skip.
+  static constexpr int64_t kMostInARow = 20;
+  /// True if the scale would have had to fall below its minimum, or if a static one has skipped kMostInARow steps in a
+  /// row: no loss scale will do, or another one is needed.
   bool exhausted() const { return exhausted_; }
 
   double scale() const { return state_.scale; }
@@ -55,6 +58,7 @@ class LossScale {
   LossScaleOptions options_;
   LossScaleState state_;
   bool exhausted_ = false;
+  int64_t in_a_row_ = 0;  ///< skipped steps, of a static scale; not in checkpoints
 };
 
 /// The options that settings describe; windows and hysteresis have the defaults of the rule.

@@ -162,22 +162,21 @@ struct Row {
   LrDecay decay;
   double (*rate)(const S&, int64_t step);
   bool after_warmup;  ///< the formula is of the steps after a warm-up, which all such schedules share
-  bool needs_end;     ///< it reads max_steps
 };
 
 constexpr Row kRows[] = {
-    {LrDecay::cosine, cosine, true, true},
-    {LrDecay::linear, linear, true, true},
-    {LrDecay::constant, constant, true, false},
-    {LrDecay::wsd, wsd, true, true},
-    {LrDecay::polynomial, polynomial, true, true},
-    {LrDecay::inverse_sqrt, inverse_sqrt, true, false},
-    {LrDecay::one_cycle_lr, one_cycle_lr, false, true},
-    {LrDecay::one_cycle, one_cycle, false, false},
-    {LrDecay::lr_range_test, lr_range_test, false, false},
-    {LrDecay::warmup_lr, warmup_lr, false, false},
-    {LrDecay::warmup_decay_lr, warmup_decay_lr, false, true},
-    {LrDecay::warmup_cosine_lr, warmup_cosine_lr, false, true},
+    {LrDecay::cosine, cosine, true},
+    {LrDecay::linear, linear, true},
+    {LrDecay::constant, constant, true},
+    {LrDecay::wsd, wsd, true},
+    {LrDecay::polynomial, polynomial, true},
+    {LrDecay::inverse_sqrt, inverse_sqrt, true},
+    {LrDecay::one_cycle_lr, one_cycle_lr, false},
+    {LrDecay::one_cycle, one_cycle, false},
+    {LrDecay::lr_range_test, lr_range_test, false},
+    {LrDecay::warmup_lr, warmup_lr, false},
+    {LrDecay::warmup_decay_lr, warmup_decay_lr, false},
+    {LrDecay::warmup_cosine_lr, warmup_cosine_lr, false},
 };
 
 constexpr bool rows_stand_in_order() {
@@ -191,10 +190,10 @@ static_assert(rows_stand_in_order(), "one row for each LrDecay, in the order of 
 
 double LrSchedule::at(int64_t step) const {
   const Row& row = kRows[static_cast<size_t>(decay)];
-  if (!row.after_warmup && (max_steps > 0 || !row.needs_end)) return row.rate(*this, step);
+  if (!row.after_warmup && (max_steps > 0 || !needs_end(decay))) return row.rate(*this, step);
   const int64_t number = step - 1 + settings.first_step;
   if (number <= warmup_steps && warmup_steps > 0) return warm_up(*this, number);
-  return row.needs_end && max_steps == 0 ? peak : row.rate(*this, number);
+  return needs_end(decay) && max_steps == 0 ? peak : row.rate(*this, number);
 }
 
 }  // namespace trireme::optim

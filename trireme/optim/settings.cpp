@@ -245,7 +245,8 @@ config::Section section(OptimizerSettings& s) {
                "a name, then lr=FACTOR, weight_decay=NUMBER or frozen; later texts win, and a comma ends a text",
                {.absent = "none", .when_absent = "nothing", .example = "[embed_tokens lr=0.1, layers\\.0\\. frozen]"}},
               {"optimizer.lr_scaling", &s.lr_scaling,
-               "multiplies optimizer.lr by train.global_batch_size / optimizer.base_batch_size (linear) or its "
+               "multiplies optimizer.lr, and optimizer.adam_lr with it, by train.global_batch_size / "
+               "optimizer.base_batch_size (linear) or its "
                "root (sqrt)"},
               {"optimizer.base_batch_size",
                &s.base_batch_size,

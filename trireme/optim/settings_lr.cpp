@@ -76,6 +76,10 @@ bool ends_at_min_lr(LrDecay decay) {
          decay == D::warmup_cosine_lr;
 }
 
+bool needs_end(LrDecay decay) {
+  return ends_at_min_lr(decay) || decay == D::one_cycle_lr || decay == D::warmup_decay_lr;
+}
+
 void check_schedule(LrDecay decay, const LrScheduleSettings& s, config::Problems& problems) {
   const std::vector<D> warm = {D::cosine,    D::linear,          D::constant,
                                D::wsd,       D::polynomial,      D::inverse_sqrt,

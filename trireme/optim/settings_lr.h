@@ -61,5 +61,7 @@ double default_min_lr(LrDecay decay, double peak);
 
 /// Whether train.min_lr is the rate at which the schedule ends.
 bool ends_at_min_lr(LrDecay decay);
+/// Whether the schedule reads the number of the run's last step.
+bool needs_end(LrDecay decay);
 
 }  // namespace trireme::optim

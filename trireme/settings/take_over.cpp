@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "trireme/config/problems.h"
@@ -29,12 +30,45 @@ std::set<std::string_view> renamed_sections(const ParsedSettings& parsed, const 
   return renamed;
 }
 
+// Saved settings that say how another one does its work. They do not apply where the user changed that one.
+struct Depends {
+  std::string_view key;  ///< with a * at its end: all that begin so
+  std::string_view on;
+};
+constexpr Depends kDepends[] = {{"lr_schedule.*", "train.lr_decay"},
+                                {"precision.rounding", "precision"},
+                                {"precision.loss_scale_hysteresis", "precision.scale_rule"},
+                                {"precision.consecutive_hysteresis", "precision.scale_rule"}};
+// Every schedule with a warm-up reads these.
+constexpr std::string_view kOfEveryWarmup[] = {"lr_schedule.first_step", "lr_schedule.warmup_from"};
+
+bool is_named(std::string_view key, std::string_view pattern) {
+  return pattern.ends_with('*') ? key.starts_with(pattern.substr(0, pattern.size() - 1)) : key == pattern;
+}
+
+std::set<std::string_view> changed_among(const ParsedSettings& parsed, const config::Table& table,
+                                         const std::vector<config::Given>& saved) {
+  std::set<std::string_view> changed;
+  for (const Depends& rule : kDepends)
+    for (const config::Given& given : saved)
+      if (given.key == rule.on && parsed.given(given.key) && config::value_text(*table.find(given.key)) != given.text)
+        changed.insert(rule.on);
+  return changed;
+}
+
+bool depends_on_any(std::string_view key, const std::set<std::string_view>& changed) {
+  if (std::ranges::find(kOfEveryWarmup, key) != std::end(kOfEveryWarmup)) return false;
+  return std::ranges::any_of(kDepends,
+                             [&](const Depends& rule) { return is_named(key, rule.key) && changed.contains(rule.on); });
+}
+
 }  // namespace
 
 void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std::string& place) {
   const config::Table table = declare(parsed.settings);
   const std::vector<config::Given> saved = given_in(saved_yaml, place, table);
   const std::set<std::string_view> renamed = renamed_sections(parsed, table, saved);
+  const std::set<std::string_view> changed = changed_among(parsed, table, saved);
   bool ends_anew = false;
   table.for_each([&](const config::Section&, const config::Setting& setting) {
     ends_anew |= setting.rules.ends_run && parsed.given(std::string(setting.key));
@@ -43,7 +77,8 @@ void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std:
   for (const config::Given& given : saved) {
     const config::Setting* setting = table.find(given.key);
     if (setting == nullptr || parsed.given(given.key) || table.resumed(given.key) == config::Resumed::no ||
-        renamed.contains(table.group_of(given.key)) || (ends_anew && setting->rules.ends_run))
+        renamed.contains(table.group_of(given.key)) || depends_on_any(given.key, changed) ||
+        (ends_anew && setting->rules.ends_run))
       continue;
     if (const auto refusal = config::assign(*setting, given))
       problems.add(refusal->headline, {given.source},

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/optim/settings_lr.h"
 
 namespace trireme {
 namespace {
@@ -39,9 +41,23 @@ bool divides_advantages(const Settings& s) {
 
 bool corrects_for_sampling(const Settings& s) { return s.grpo.correction() != train::SamplerCorrection::none; }
 
+bool has_no_rate_of_its_own(const Settings& s) { return !s.optimizer.relative_step.value_or(false); }
+
+bool warms_up(const Settings& s) {
+  using optim::LrDecay;
+  const LrDecay decay = s.train.lr_decay;
+  return decay != LrDecay::one_cycle_lr && decay != LrDecay::one_cycle && decay != LrDecay::lr_range_test;
+}
+
+// A rate that stays has no end to tell, and 0 asks for nothing.
+bool ends_at_or_needs_no_min_lr(const Settings& s) {
+  return optim::ends_at_min_lr(s.train.lr_decay) || s.train.lr_decay == optim::LrDecay::constant ||
+         s.train.min_lr.value_or(0) == 0;
+}
+
 struct ReadBy {
   std::string_view key;
-  Learning task;
+  std::optional<Learning> task;  ///< absent: every one
   bool (*is_read)(const Settings&);  ///< or asks for nothing
   std::string_view because, way_out;
 };
@@ -52,7 +68,57 @@ constexpr std::string_view kNothingHeldOut = "nothing is held out", kNoScale = "
                            kNoCorrection = "answers are not weighed for how they were drawn",
                            kGiveCorrection = "give grpo.sampler_is, for instance token_truncate";
 
+constexpr std::string_view kOwnRate = "Adafactor's relative steps have a rate of their own",
+                           kNoRelative = "leave optimizer.relative_step out",
+                           kOneScale = "precision.loss_scale keeps one scale for the whole run",
+                           kNoFixedScale = "leave precision.loss_scale out";
+
 const ReadBy kReadBy[] = {
+    {"optimizer.lr", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
+    {"optimizer.lr_scaling", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
+    {"train.lr_decay", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
+    {"train.lr_warmup_steps", {}, has_no_rate_of_its_own, kOwnRate, "take optimizer.warmup_init true"},
+    {"train.lr_warmup_steps",
+     {},
+     warms_up,
+     "this train.lr_decay rises by itself",
+     "say how with lr_schedule.pct_start (OneCycleLR) or lr_schedule.step_size"},
+    {"train.min_lr", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
+    {"train.min_lr",
+     {},
+     ends_at_or_needs_no_min_lr,
+     "this train.lr_decay does not end at it",
+     "take cosine, linear, polynomial, wsd or WarmupCosineLR, or with OneCycleLR give lr_schedule.final_div_factor"},
+    {"optimizer.base_batch_size",
+     {},
+     [](const Settings& s) { return s.optimizer.lr_scaling != optim::LrScaling::none; },
+     "the learning rate does not follow the batch",
+     "give optimizer.lr_scaling linear or sqrt"},
+    {"precision.initial_loss_scale",
+     {},
+     [](const Settings& s) { return !s.precision.loss_scale; },
+     kOneScale,
+     kNoFixedScale},
+    {"precision.loss_scale_window",
+     {},
+     [](const Settings& s) { return !s.precision.loss_scale; },
+     kOneScale,
+     kNoFixedScale},
+    {"precision.min_loss_scale",
+     {},
+     [](const Settings& s) { return !s.precision.loss_scale; },
+     kOneScale,
+     kNoFixedScale},
+    {"data.val_split_fraction",
+     {},
+     [](const Settings& s) { return !s.data.val_data_path; },
+     "data.val_data_path is what is held out",
+     "leave data.val_data_path out"},
+    {"eval.evaluate_example",
+     {},
+     [](const Settings& s) { return s.eval.max_new_tokens.has_value(); },
+     "no sample reply is written",
+     "give eval.max_new_tokens"},
     {"grpo.eval_samples", Learning::rewards,
      [](const Settings& s) { return s.grpo.eval_samples == 0 || s.grpo.val_prompts.has_value(); }, kNothingHeldOut,
      "name a file of prompts with grpo.val_prompts"},
@@ -115,7 +181,7 @@ void refuse_without_effect(const ParsedSettings& parsed) {
   for (const ReadBy& rule : kReadBy) {
     const auto source = parsed.provenance.find(std::string(rule.key));
     if (source == parsed.provenance.end() || source->second.kind != config::Source::Kind::command_line) continue;
-    if (parsed.settings.task == rule.task && !rule.is_read(parsed.settings))
+    if (parsed.settings.task == rule.task.value_or(parsed.settings.task) && !rule.is_read(parsed.settings))
       throw UsageError(fmt::format("{} has no effect: {}; {}, or leave it out", rule.key, rule.because, rule.way_out));
   }
 }

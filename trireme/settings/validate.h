@@ -9,6 +9,8 @@
 
 namespace trireme {
 
+struct ParsedSettings;
+
 /// Checks batch, mesh, strategy, pipeline, sequence, data and learning rates against each other for `world_size` ranks.
 /// Rules that need the model's shape are checked where the model is built.
 /// Errors    UsageError with one "error: ..." paragraph for each broken rule; it names values that would work
@@ -17,6 +19,11 @@ void validate(const Settings& settings, int64_t world_size);
 /// Refuses a backend that moves no data, for commands that compute. Commands that only plan may use it.
 /// Errors    UsageError
 void validate_backend(const Settings& settings, int64_t world_size);
+
+/// As validate() and validate_backend(), with a line for each value of a checkpoint that a refusal names: how to set it
+/// back. Nobody typed such a value, so to leave it out is no advice.
+/// Errors    UsageError
+void validate(const ParsedSettings& parsed);
 
 /// Refuses, before hours of work, an out_dir or files of results that cannot be written, and results that would be
 /// written over a file that another setting names.

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.h"
+#include "trireme/config/choices.h"
+#include "trireme/optim/settings_lr.h"
 #include "trireme/schedule/pipeline.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
@@ -61,6 +63,18 @@ void warn_of_a_distance_that_does_not_pull(const Settings& settings, std::vector
                   g.beta));
 }
 
+void warn_of_a_rate_that_stays(const Settings& settings, std::vector<std::string>& found) {
+  const train::TrainSettings& t = settings.train;
+  if (!t.max_time || t.max_steps || t.max_tokens || t.epochs || !optim::needs_end(t.lr_decay) ||
+      settings.optimizer.relative_step.value_or(false))
+    return;
+  found.push_back(
+      fmt::format("train.max_time alone does not say how many steps there are, so the learning rate stays as it is "
+                  "after the warm-up, and train.lr_decay {} does not lower it; give train.max_steps or "
+                  "train.max_tokens too",
+                  config::name_of(t.lr_decay)));
+}
+
 }  // namespace
 
 std::vector<std::string> warnings(const Settings& settings, int64_t world_size) {
@@ -69,6 +83,7 @@ std::vector<std::string> warnings(const Settings& settings, int64_t world_size) 
   warn_of_idle_ranks(settings, mesh, found);
   warn_of_idle_stages(settings, mesh, found);
   warn_of_a_distance_that_does_not_pull(settings, found);
+  warn_of_a_rate_that_stays(settings, found);
   if (settings.recompute.mode != schedule::Recompute::selective &&
       settings.recompute.values != schedule::RecomputeSettings{}.values) {
     found.emplace_back("recompute.values is read by recompute selective only");

@@ -34,7 +34,10 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
   if (c.optimizer.lr_scaling != optim::LrScaling::none)
     lines.push_back(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}", scaled_lr(c),
                                 c.optimizer.lr, config::name_of(c.optimizer.lr_scaling), c.train.global_batch_size,
-                                c.optimizer.base_batch_size));
+                                c.optimizer.base_batch_size) +
+                    (c.optimizer.adam_lr ? fmt::format("; optimizer.adam_lr {:g} becomes {:g}", *c.optimizer.adam_lr,
+                                                       *c.optimizer.adam_lr * scaled_lr(c) / c.optimizer.lr)
+                                         : ""));
   for (const std::string& warning : warnings(c, s.environment.world_size)) lines.push_back("warn     " + warning);
   if (const std::string best = unkept_best(c, task.num_steps(), task.held_out_samples()); !best.empty())
     lines.push_back("warn     " + best);

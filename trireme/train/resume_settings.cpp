@@ -12,6 +12,7 @@
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/config/choices.h"
 #include "trireme/model/config.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/settings/take_over.h"
@@ -73,12 +74,16 @@ void refuse_another_optimizer(const RunState& state, const fs::path& folder, con
                         : compensates(before) != compensates(now)   ? "precision.rounding "
                                                                     : nullptr;
   if (setting == nullptr) return;
+  // Without kahan the rounding follows from the precision that the user gave.
+  const std::string way_out = compensates(before) && !compensates(now)
+                                  ? fmt::format("go on with precision {}", config::name_of(before.precision.format))
+                                  : "leave it out";
   for (const std::string& change : changes_since(state.settings_yaml, now))
     if (change.starts_with(setting))
       throw UsageError(
-          fmt::format("{}, and the optimizer would need other tensors than {} keeps; leave it out, or begin a new run "
-                      "from its weights: trireme pretrain {}",
-                      change, folder.string(), folder.string()));
+          fmt::format("{}, and the optimizer would need other tensors than {} keeps; {}, or begin a new run from its "
+                      "weights: trireme pretrain {}",
+                      change, folder.string(), way_out, folder.string()));
 }
 
 // Steps and passes of a run that learns from rewards are counted in its rollouts, from the first one on.

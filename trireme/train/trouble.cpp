@@ -17,6 +17,11 @@ namespace {
 /// "nan", not "-nan".
 double shown(double x) { return std::isnan(x) ? std::abs(x) : x; }
 
+/// A scale, which is a power of two: with all digits where it is a whole number that people can read.
+std::string whole(double scale) {
+  return scale >= 1 && scale < 1e15 ? fmt::format("{:.0f}", scale) : fmt::format("{:g}", scale);
+}
+
 std::string what_is_left(const std::string& out_dir) {
   std::vector<checkpoint::PassedOver> passed_over;
   const auto newest = checkpoint::find_latest(out_dir, &passed_over);
@@ -48,18 +53,27 @@ std::string trouble_of(const engine::StepResult& step, double guessing) {
 }
 
 std::string describe_skipped(const Session& s, int64_t step) {
-  return fmt::format("step {} is skipped: a gradient overflowed; {} of {} steps so far, the loss scale is now {:g}",
-                     step, s.loss_scale->skipped(), step, s.loss_scale->scale());
+  return fmt::format("step {} is skipped: a gradient overflowed; {} of {} steps so far, the loss scale {} {}", step,
+                     s.loss_scale->skipped(), step, s.loss_scale->options().dynamic ? "is now" : "stays at",
+                     whole(s.loss_scale->scale()));
 }
 
 std::string describe_not_finite(Session& s, int64_t step, const engine::StepResult& result) {
   const Settings& c = s.settings;
   const std::string left = checkpoint::broadcast_text(s.world(), s.is_first_rank() ? what_is_left(c.out_dir) : "", 0);
-  if (result.overflowed)
+  if (result.overflowed && c.precision.loss_scale)
     return fmt::format(
-        "step {}: a gradient overflows even at the lowest loss scale, precision.min_loss_scale {:g}; {} steps were "
-        "skipped. {} an optimizer.lr below {:g}, or --precision bf16-mixed or 32-true",
-        step, c.precision.min_loss_scale, s.loss_scale->skipped(), left, c.optimizer.lr);
+        "step {}: {} steps in a row were skipped, because a gradient overflows with precision.loss_scale {}. {} a "
+        "smaller precision.loss_scale, or auto, which finds one",
+        step, optim::LossScale::kMostInARow, whole(*c.precision.loss_scale), left);
+  if (result.overflowed) {
+    const double lowest = c.precision.min_loss_scale;
+    return fmt::format(
+        "step {}: a gradient overflows even at the lowest loss scale, precision.min_loss_scale {}; {} steps were "
+        "skipped. {} {}an optimizer.lr below {:g}, or --precision bf16-mixed or 32-true",
+        step, whole(lowest), s.loss_scale->skipped(), left,
+        lowest > 1 ? fmt::format("a precision.min_loss_scale below {}, ", whole(lowest)) : "", c.optimizer.lr);
+  }
   const bool is_narrow = s.precision.compute != at::kFloat && s.precision.compute != at::kDouble;
   return fmt::format(
       "step {}: the loss is {} and the gradient norm {}. {} an optimizer.lr below {:g}, or more train.lr_warmup_steps "
