@@ -366,6 +366,13 @@ class Judged:
         ring.check(abs(first["true"] - 1) < 1e-5 and first["false"] == 1, f"{self.what}: with cp 2, log-probabilities that are computed anew make the first ratio exactly 1 "
                    f"(those of sampling: 1 {first['true'] - 1:+.0e})", str(first))
 
+    def ratio_in_bfloat16(self):
+        """Logits in bfloat16 are divided by the temperature in float32, in sampling and in training."""
+        run = self.tune("bf16", precision="bf16-mixed", train__max_steps=1)
+        ratio = ring.metrics(run)[1]["measures"]["ratio"]
+        exact = ring.multiplies_alike() and not ring.processor_has("amx_bf16")  # whose products are LibTorch's
+        ring.check(ratio == 1 if exact else abs(ratio - 1) < 1e-2, f"{self.what}: the first ratio in bfloat16 is {'exactly' if exact else 'about'} 1", str(ratio))
+
     def plans_the_sampler(self):
         """explain memory has a line for answers in 4 bits, and the run tells the same bytes."""
         words, _ = self.command("explained")
@@ -389,6 +396,8 @@ def main():
         for number, case in enumerate(tuning.chosen_cases(sys.argv[2:], every, QUICK)):
             judged = Judged(r, *case)
             judged.against_formulas()
+            if case[1] == "grpo warm":
+                judged.ratio_in_bfloat16()
             if (number == 0 and not sys.argv[2:]) or ring.SLOW:
                 for mesh in MESHES:
                     judged.on_mesh(mesh)

@@ -26,31 +26,37 @@ struct ShardResult {
   at::Tensor loss_sum, gradient;  // gradient [rows, ranks * width]
 };
 
+struct ShardOptions {
+  double softcap = 0;
+  double capped_at = 0;  ///< the logits are capped already
+  double temperature = 1;
+};
+
 /// logits [rows, ranks * width], whose padding is never read: it holds NaN.
 ShardResult run_sharded(const at::Tensor& logits, const at::Tensor& targets, int64_t width, int64_t vocabulary,
-                        double softcap = 0) {
+                        const ShardOptions& options = {}) {
   const int64_t rows = logits.size(0);
   const auto stats = wide(logits.scalar_type());
   std::vector<at::Tensor> shards, maxima, sums, target_logits;
   for (int64_t first = 0; first < logits.size(1); first += width) {
     shards.push_back(logits.slice(1, first, first + width).contiguous());
-    softcap_forward(shards.back(), softcap);
+    softcap_forward(shards.back(), options.softcap);
     maxima.push_back(unwritten({rows}, stats));
-    cross_entropy_shard_max(maxima.back(), shards.back(), first, vocabulary);
+    cross_entropy_shard_max(maxima.back(), shards.back(), first, vocabulary, options.temperature);
   }
   const auto row_max = at::amax(at::stack(maxima), 0);
   for (size_t i = 0; i < shards.size(); ++i) {
     sums.push_back(unwritten({rows}, stats));
     target_logits.push_back(unwritten({rows}, stats));
     cross_entropy_shard_sum(sums[i], target_logits[i], shards[i], row_max, targets, static_cast<int64_t>(i) * width,
-                            vocabulary);
+                            vocabulary, {}, options.temperature);
   }
   const auto sum_exp = at::stack(sums).sum(0), target_logit = at::stack(target_logits).sum(0);
   ShardResult result{at::full({1}, kHeld, at::TensorOptions().dtype(at::kDouble)), {}};
   cross_entropy_shard_loss(result.loss_sum, row_max, sum_exp, target_logit, targets);
   for (size_t i = 0; i < shards.size(); ++i)
     cross_entropy_shard_backward(shards[i], row_max, sum_exp, targets, kLossScale, static_cast<int64_t>(i) * width,
-                                 vocabulary, softcap);
+                                 vocabulary, options.softcap + options.capped_at, {}, options.temperature);
   result.gradient = at::cat(shards, 1);
   return result;
 }
@@ -91,10 +97,34 @@ TEST(CrossEntropyShard, OfCappedLogitsAgreesWithTheReference) {
       };
       const auto loss = reference(std::vector{logits.to(at::kDouble)});
       const auto gradient = autograd(reference, {logits}, at::scalar_tensor(kLossScale, at::kDouble))[0];
-      const auto result = run_sharded(logits, targets, c.width, c.vocabulary, cap);
+      const auto result = run_sharded(logits, targets, c.width, c.vocabulary, {.softcap = cap});
       EXPECT_LE(relative_error(result.loss_sum - kHeld, loss.reshape({1})), tolerance(dtype));
       expect_close(result.gradient, gradient, "gradient");
       EXPECT_TRUE(result.gradient.slice(1, c.vocabulary).eq(0).all().item<bool>()) << "padding";
+    }
+  });
+}
+
+// Logits of two bytes are not rounded again when they are divided: the result is that of the same logits in float32.
+TEST(CrossEntropyShard, DividesByATemperatureInTheStatisticsDtype) {
+  for_each_case([](at::ScalarType dtype) {
+    constexpr int64_t kRows = 37, kVocabulary = 101;
+    const auto logits = random({kRows, kVocabulary}, dtype, 1) * 4, targets = some_targets(kRows, kVocabulary);
+    for (const double cap : {0.0, 5.0}) {
+      const auto capped = logits.clone();
+      softcap_forward(capped, cap);
+      const double temperature = 0.7;
+      const auto loss_of = [&](const auto& in) {
+        return reference::cross_entropy_of_logits(in[0] / temperature, targets, kVocabulary);
+      };
+      const auto exact = capped.to(at::kDouble);
+      const auto loss = loss_of(std::vector{exact});
+      auto gradient = autograd(loss_of, {exact}, at::scalar_tensor(kLossScale, at::kDouble))[0];
+      if (cap > 0) gradient = gradient * (1 - (exact / cap).square());
+      const auto result = run_sharded(capped.clone(), targets, kVocabulary, kVocabulary,
+                                      {.capped_at = cap, .temperature = temperature});
+      EXPECT_LE(relative_error(result.loss_sum - kHeld, loss.reshape({1})), std::min(tolerance(dtype), 2e-6));
+      expect_close(result.gradient, gradient, "gradient");
     }
   });
 }
@@ -189,6 +219,8 @@ TEST(CrossEntropyShard, NamesABadTargetAndABadTensor) {
   EXPECT_THAT(refusal([&] { cross_entropy_shard_max(statistics, logits.t().contiguous().t(), 0, 4); }),
               testing::HasSubstr("logits is non-contiguous"));
   EXPECT_THAT(refusal([&] { cross_entropy_shard_max(statistics, logits, -4, 4); }), testing::HasSubstr("first=-4"));
+  EXPECT_EQ(refusal([&] { cross_entropy_shard_max(statistics, logits, 0, 4, 0); }),
+            "cross_entropy_shard_max: temperature = 0; it must be finite and above 0");
   EXPECT_THAT(refusal([&] { cross_entropy_shard_loss(at::zeros({1}), statistics, statistics, statistics, good); }),
               testing::HasSubstr("loss_sum is CPU float32 [1]"));
 }

@@ -19,7 +19,7 @@ namespace {
 
 using schedule::List;
 
-constexpr int64_t kDividedLogits = int64_t{1} << 16;  ///< that are divided by a temperature at a time
+constexpr int64_t kNoTarget = -100;  ///< of a row whose log-probability nobody wants
 constexpr int64_t kLogitBytes = int64_t{32} << 20;  ///< of logits that a run computes, if texts are judged
 
 /// The last page of the plan is for runs of ranks that have nothing to do.
@@ -67,16 +67,16 @@ struct Scores {
   std::vector<bool> is_likeliest;
 };
 
-/// The targets [M] under logits [M,V], as the head computes them; -100: not wanted.
-Scores score_targets(const at::Tensor& logits, std::vector<int64_t>& targets) {
+/// The targets [M] under logits [M,V] at a temperature, as the head computes them.
+Scores score_targets(const at::Tensor& logits, std::vector<int64_t>& targets, double temperature) {
   const int64_t rows = logits.size(0), vocabulary = logits.size(1);
   std::vector<double> memory(static_cast<size_t>(3 * rows));
   const auto part = [&](int64_t i) {
     return at::from_blob(memory.data() + i * rows, {rows}, ops::statistics_dtype(logits.scalar_type()));
   };
   const at::Tensor most = part(0), sum = part(1), hit = part(2);
-  ops::cross_entropy_shard_max(most, logits, 0, vocabulary);
-  ops::cross_entropy_shard_sum(sum, hit, logits, most, tensor_of(targets), 0, vocabulary);
+  ops::cross_entropy_shard_max(most, logits, 0, vocabulary, temperature);
+  ops::cross_entropy_shard_sum(sum, hit, logits, most, tensor_of(targets), 0, vocabulary, {}, temperature);
   Scores out;
   const auto put = [&]<typename T>(const T* hits, const T* largest, const T* sums) {
     for (int64_t i = 0; i < rows; ++i) {
@@ -229,7 +229,7 @@ void Generator::compute(const std::vector<Part>& parts) {
     for (int64_t i = part.first_wanted; i < part.tokens; ++i) {
       wanted.push_back(first + i);
       const auto next = static_cast<size_t>(text.cached + i + 1);
-      targets.push_back(text.request.judged_from ? text.request.tokens[next] : -100);
+      targets.push_back(text.request.judged_from ? text.request.tokens[next] : kNoTarget);
     }
   }
   const at::Tensor logits = run_rows(rows, wanted.empty() ? std::vector<int64_t>{0} : wanted);
@@ -280,59 +280,39 @@ void Generator::finish_part(const Part& part, const double* results) {
 void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
                           const at::Tensor& drawn) {
   auto* const results = drawn.data_ptr<double>();
-  std::vector<std::pair<int64_t, double>> scaled;  // rows whose log-probabilities are at another temperature
-  int64_t row = 0;
+  std::vector<double> temperatures(targets.size(), 1);  // at which rows are scored
+  std::vector<bool> is_judged(targets.size(), true);
+  size_t row = 0;
   for (const Part& part : parts)
     for (int64_t i = part.first_wanted; i < part.tokens; ++i, ++row) {
       const Text& text = *part.text;
       const Request& r = text.request;
-      if (!r.judged_from) {
-        if (logits.scalar_type() == at::kFloat)
-          std::copy_n(logits.data_ptr<float>() + row * config_.vocab_size, config_.vocab_size, row_.data());
-        else
-          at::from_blob(row_.data(), {config_.vocab_size}, at::kFloat).copy_(logits[row]);
-        penalize(row_, text.tokens, r.sampling.repetition_penalty);
-        const int64_t token = draw(row_, r.sampling, {r.prompt, r.sample, text.drawn});
-        results[2 * row] = static_cast<double>(token);
-        const double temperature = r.sampling.temperature > 0 ? r.sampling.temperature : 1;
-        if (r.logprobs && temperature == 1) targets[static_cast<size_t>(row)] = token;
-        if (r.logprobs && temperature != 1) scaled.emplace_back(row, temperature);
-      }
+      if (r.judged_from) continue;
+      is_judged[row] = false;
+      const auto at = static_cast<int64_t>(row);
+      if (logits.scalar_type() == at::kFloat)
+        std::copy_n(logits.data_ptr<float>() + at * config_.vocab_size, config_.vocab_size, row_.data());
+      else
+        at::from_blob(row_.data(), {config_.vocab_size}, at::kFloat).copy_(logits[at]);
+      penalize(row_, text.tokens, r.sampling.repetition_penalty);
+      const int64_t token = draw(row_, r.sampling, {r.prompt, r.sample, text.drawn});
+      results[2 * row] = static_cast<double>(token);
+      if (r.logprobs) targets[row] = token;
+      if (r.sampling.temperature > 0) temperatures[row] = r.sampling.temperature;
     }
-  if (std::ranges::any_of(targets, [](int64_t target) { return target >= 0; })) {
-    const Scores scores = score_targets(logits, targets);
-    row = 0;
-    for (const Part& part : parts)
-      for (int64_t i = part.first_wanted; i < part.tokens; ++i, ++row) {
-        const auto at = static_cast<size_t>(row);
-        if (targets[at] < 0) continue;
-        results[2 * row + 1] = scores.logp[at];
-        if (part.text->request.judged_from) results[2 * row] = scores.is_likeliest[at] ? 1 : 0;
-      }
+  // The rows of one temperature at a time; there is seldom more than one.
+  const auto is_wanted = [](int64_t target) { return target >= 0; };
+  for (auto next = targets.begin(); (next = std::find_if(next, targets.end(), is_wanted)) != targets.end();) {
+    const double temperature = temperatures[static_cast<size_t>(next - targets.begin())];
+    std::vector<int64_t> some = targets;
+    for (row = 0; row < some.size(); ++row) (temperatures[row] == temperature ? targets : some)[row] = kNoTarget;
+    const Scores scores = score_targets(logits, some, temperature);
+    for (row = 0; row < some.size(); ++row) {
+      if (some[row] == kNoTarget) continue;
+      results[2 * row + 1] = scores.logp[row];
+      if (is_judged[row]) results[2 * row] = scores.is_likeliest[row] ? 1 : 0;
+    }
   }
-  const auto rows_at_once = static_cast<size_t>(std::max<int64_t>(1, kDividedLogits / config_.vocab_size));
-  for (std::span<const std::pair<int64_t, double>> rest = scaled; !rest.empty();) {
-    const auto some = rest.first(std::min(rest.size(), rows_at_once));
-    rest = rest.subspan(some.size());
-    std::vector<int64_t> tokens;
-    for (const auto& [at, temperature] : some) tokens.push_back(static_cast<int64_t>(results[2 * at]));
-    const std::vector<double> logp = score_targets(divided(logits, some), tokens).logp;
-    for (size_t i = 0; i < some.size(); ++i) results[2 * some[i].first + 1] = logp[i];
-  }
-}
-
-// Some rows of the logits, each divided by its temperature in the dtype of statistics.
-at::Tensor Generator::divided(const at::Tensor& logits, std::span<const std::pair<int64_t, double>> rows) {
-  const int64_t width = config_.vocab_size, count = std::ssize(rows);
-  divided_.resize(static_cast<size_t>(count * width));
-  const at::Tensor result = at::from_blob(divided_.data(), {count, width}, ops::statistics_dtype(logits.scalar_type()));
-  const auto divide = [&]<typename T>(T* numbers) {
-    for (const auto& [at, temperature] : rows)
-      for (T* const end = numbers + width; numbers != end; ++numbers) *numbers /= static_cast<T>(temperature);
-  };
-  for (int64_t i = 0; i < count; ++i) result[i].copy_(logits[rows[static_cast<size_t>(i)].first]);
-  result.scalar_type() == at::kDouble ? divide(result.data_ptr<double>()) : divide(result.data_ptr<float>());
-  return result;
 }
 
 void Generator::take(Text& text, int64_t token, double logprob) {

@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "trireme/engine/engine.h"
@@ -75,7 +74,6 @@ class Generator {
     std::vector<double> values;
     comm::WorkPtr arrival;  ///< null: they are here
   };
-  at::Tensor divided(const at::Tensor& logits, std::span<const std::pair<int64_t, double>> rows);
   void take(Text& text, int64_t token, double logprob);
   void finish_judged(Text& text);
   int64_t code_of(const Text& text, int64_t position) const;
@@ -87,7 +85,6 @@ class Generator {
   bool started_ = false;
   std::deque<Results> on_their_way_;  ///< the oldest first
   std::vector<float> row_;
-  std::vector<double> divided_;
 };
 
 }  // namespace trireme::generate

@@ -99,16 +99,15 @@ void HeadUnit::compute_logits(UnitTensors& t, const Chunk& c) const {
   adapters_forward(product_, t, parallel_, adapter_buffers(t, c.first), c.logits, c.x);
   adapters_bias(product_, t, adapter_buffers(t, c.first), c.logits);
   if (config_.logit_softcap > 0) ops::softcap_forward(c.logits, config_.logit_softcap);
-  if (temperature() != 1) at::Tensor(c.logits).div_(temperature());
 }
 
 void HeadUnit::sum_rows(UnitTensors& t, const Chunk& c) const {
   const TensorParallel tp(parallel_, t.ranks);
   const int64_t vocabulary = config_.vocab_size;
-  ops::cross_entropy_shard_max(c.row_max, c.logits, part_.first, vocabulary);
+  ops::cross_entropy_shard_max(c.row_max, c.logits, part_.first, vocabulary, temperature());
   tp.max(c.row_max);
   ops::cross_entropy_shard_sum(c.sum_exp, c.target_logit, c.logits, c.row_max, c.targets, part_.first, vocabulary,
-                               c.logit_sum);
+                               c.logit_sum, temperature());
   tp.sum(c.to_add);
 }
 
@@ -118,7 +117,7 @@ void HeadUnit::differentiate(UnitTensors& t, const Gradients& g, const Chunk& c)
                              : objective_.has_inputs() ? t.work[HeadWork::row_weights].narrow(0, c.first, c.rows)
                                                        : t.work[HeadWork::row_weights].narrow(0, 0, c.rows);
   ops::cross_entropy_shard_backward(c.logits, c.row_max, c.sum_exp, c.targets, t.loss_scale, part_.first,
-                                    config_.vocab_size, config_.logit_softcap / temperature(), weights);
+                                    config_.vocab_size, config_.logit_softcap, weights, temperature());
   ops::cross_entropy_weight_gradient(g.dw, g.dw_sum, c.logits, c.x, c.is_first(), c.is_last());
   chunk_backward(t, g, c.first, c.x, c.logits);
 }

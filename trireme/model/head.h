@@ -98,6 +98,7 @@ class HeadUnit : public Unit {
   /// Numbers that sum_rows() keeps of a row: the largest logit, the sum of exponentials, the target's logit, and with
   /// label smoothing the sum of logits.
   int64_t sums_of_row() const { return objective_.label_smoothing > 0 ? 4 : 3; }
+  /// The loss divides the logits by it (ops::cross_entropy_shard_max and its neighbours).
   double temperature() const { return objective_.policy ? objective_.policy->temperature : 1; }
   int64_t chunk_rows(int64_t tokens, const Precision& p) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }

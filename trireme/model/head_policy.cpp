@@ -101,7 +101,7 @@ void HeadUnit::judge_answers(UnitTensors& t, const Chunk& c) const {
     sums[1] += judged.kl;
     sums[2] += judged.is_clipped ? 1 : 0;
     sums[3] += judged.ratio;
-    weights[0] = weights[1] = -t.loss_scale * weight[i] * judged.d_logp / temperature();
+    weights[0] = weights[1] = -t.loss_scale * weight[i] * judged.d_logp;
   }
 }
 

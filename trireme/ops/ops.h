@@ -312,32 +312,35 @@ void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor
 // ---- cross-entropy over a vocabulary divided by columns, in phases (ops/loss/cross_entropy_shard.cpp) ----
 // For each chunk of rows the caller runs: softcap_forward if logits are capped; _max; all-reduce (max) of row_max;
 // _sum; all-reduce (sum) of sum_exp and target_logit; _loss; _backward. With one rank the bits are those of
-// cross_entropy_forward_backward.
+// cross_entropy_forward_backward. All three that read logits get the same `temperature`: the loss is that of
+// logits / temperature. Temperatures other than 1 are built for processors only.
 // Shapes    logits [rows, n]: columns first .. first + n - 1 of the head product, in the compute dtype. Columns at or
 //           beyond `vocabulary`, the true size, are padding. row_max, sum_exp, target_logit [rows], statistics dtype.
 //           targets [rows] int64: ids of the whole vocabulary, -100: not supervised
-// Numerics  exponentials and sums in the statistics dtype
+// Numerics  quotients, exponentials and sums in the statistics dtype
 // Errors    ShapeError naming the tensor, or the first target that is neither -100 nor in the vocabulary
 
 /// row_max = largest logit of each row; -inf if this rank holds padding only.
-void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary);
+void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary,
+                             double temperature = 1);
 /// sum_exp = sum of exp(logit - row_max) over this rank's columns; target_logit = the target's logit, 0 if another rank
 /// has it. Both are 0 in rows that are not supervised. row_max is already the maximum over ranks. If `logit_sum` [rows]
 /// is defined, it gets the sum of this rank's logits (label smoothing), likewise.
 void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target_logit, const at::Tensor& logits,
                              const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary,
-                             const at::Tensor& logit_sum = {});
+                             const at::Tensor& logit_sum = {}, double temperature = 1);
 /// *Adds* log(sum_exp) + row_max - target_logit of the supervised rows, row by row, to loss_sum [1] float64. row_max,
 /// sum_exp and target_logit are already reduced over ranks.
 void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_max, const at::Tensor& sum_exp,
                               const at::Tensor& target_logit, const at::Tensor& targets);
 /// Overwrites logits with the gradient of scale * loss: scale (exp(logit - row_max) / sum_exp - onehot(target)).
 /// Padding columns and rows that are not supervised get 0. With softcap > 0, `logits` are capped (by softcap_forward).
-/// The gradient is that of the logits before the cap: it has the factor 1 - (logit / softcap)^2.
+/// The gradient is that of the logits before the cap: it has the factor 1 - (logit / softcap)^2. That of logits before
+/// the division has the factor 1 / temperature, beside the scale or the weights.
 /// If `weights` [rows, 3] float64 is defined, a row with the weights (a, b, c) gets a exp(logit - row_max) / sum_exp -
 /// b onehot(target) - c instead, without `scale`. Weights and logit_sum are built for processors only.
 void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
                                   const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary,
-                                  double softcap = 0, const at::Tensor& weights = {});
+                                  double softcap = 0, const at::Tensor& weights = {}, double temperature = 1);
 
 }  // namespace trireme::ops

@@ -18,20 +18,39 @@ namespace {
 
 constexpr int64_t kLogitsAhead = 4096;
 
-/// Sum of exp(x - maximum).
-template <class T>
-HWY_INLINE Wide<T> sum_of_exponentials(const T* x, int64_t n, Wide<T> maximum) {
+/// What becomes of a logit before the softmax.
+struct AsItIs {
+  template <class D>
+  HWY_INLINE hn::Vec<D> of(D, hn::Vec<D> x) const {
+    return x;
+  }
+};
+
+/// Not rounded to the logits' type: training and sampling then know the same probabilities.
+template <class W>
+struct Divided {
+  W temperature;
+  template <class D>
+  HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> x) const {
+    return hn::Div(x, hn::Set(d, temperature));
+  }
+};
+
+/// Sum of exp(y - maximum), where y is what becomes of x.
+template <class T, class Change = AsItIs>
+HWY_INLINE Wide<T> sum_of_exponentials(const T* x, int64_t n, Wide<T> maximum, Change change = {}) {
   const WideTag<T> d;
   const Exponential<T> exponential(maximum);
-  const auto add = [=](auto sum, auto v) HWY_ATTR { return values(hn::Add(sum.v[0], exponential.of(d, v))); };
+  const auto add = [=](auto sum, auto v)
+                       HWY_ATTR { return values(hn::Add(sum.v[0], exponential.of(d, change.of(d, v)))); };
   return sum_of<1>(d, {n, kLogitsAhead}, add, x)[0];
 }
 
-/// Sum of x.
-template <class T>
-HWY_INLINE Wide<T> sum_of_row(const T* x, int64_t n) {
+/// Sum of y.
+template <class T, class Change>
+HWY_INLINE Wide<T> sum_of_row(const T* x, int64_t n, Change change) {
   const WideTag<T> d;
-  const auto add = [](auto sum, auto v) HWY_ATTR { return values(hn::Add(sum.v[0], v)); };
+  const auto add = [=](auto sum, auto v) HWY_ATTR { return values(hn::Add(sum.v[0], change.of(d, v))); };
   return sum_of<1>(d, {n, kLogitsAhead}, add, x)[0];
 }
 
@@ -41,10 +60,10 @@ struct GradientOfRow {
   int64_t target;  ///< outside 0 .. n - 1: none
 };
 
-/// x becomes softmax exp(x - maximum) / sum - target onehot(target) - uniform, times the slope of the cap where logits
+/// x becomes softmax exp(y - maximum) / sum - target onehot(target) - uniform, times the slope of the cap where logits
 /// are capped.
-template <class T>
-HWY_INLINE void to_gradient(T* x, int64_t n, Wide<T> maximum, Wide<T> sum, GradientOfRow row) {
+template <class T, class Change = AsItIs>
+HWY_INLINE void to_gradient(T* x, int64_t n, Wide<T> maximum, Wide<T> sum, GradientOfRow row, Change change = {}) {
   using W = Wide<T>;
   const WideTag<T> d;
   const W scale = W(row.weights.softmax), factor = scale / sum, of_target = W(row.weights.target),
@@ -56,19 +75,22 @@ HWY_INLINE void to_gradient(T* x, int64_t n, Wide<T> maximum, Wide<T> sum, Gradi
   if (uniform != 0) {
     map(
         d, {n, kLogitsAhead}, outputs(x),
-        [=](auto v)
-            HWY_ATTR { return values(hn::Mul(hn::Sub(probability.of(d, v), hn::Set(d, uniform)), slope.of(d, v))); },
+        [=](auto v) HWY_ATTR {
+          return values(hn::Mul(hn::Sub(probability.of(d, change.of(d, v)), hn::Set(d, uniform)), slope.of(d, v)));
+        },
         x);
   } else if (row.softcap == 0) {
-    map(d, {n, kLogitsAhead}, outputs(x), [=](auto v) HWY_ATTR { return values(probability.of(d, v)); }, x);
+    map(
+        d, {n, kLogitsAhead}, outputs(x), [=](auto v) HWY_ATTR { return values(probability.of(d, change.of(d, v))); },
+        x);
   } else {
     map(
         d, {n, kLogitsAhead}, outputs(x),
-        [=](auto v) HWY_ATTR { return values(hn::Mul(probability.of(d, v), slope.of(d, v))); }, x);
+        [=](auto v) HWY_ATTR { return values(hn::Mul(probability.of(d, change.of(d, v)), slope.of(d, v))); }, x);
   }
   if (!has_target) return;
   // In the wide type: the target's gradient is rounded once, after the subtraction.
-  const W e = hn::GetLane(Exponential<T>(maximum).of(d, hn::Set(d, target_logit)));
+  const W e = hn::GetLane(Exponential<T>(maximum).of(d, change.of(d, hn::Set(d, target_logit))));
   x[row.target] = narrow<T>((e * factor - of_target - uniform) * slope.of(target_logit));
 }
 
@@ -100,7 +122,8 @@ struct ShardMax {
     auto* row_max = static_cast<Wide<T>*>(args.row_max);
     for (int64_t t = first; t < last; ++t) {
       const T* x = static_cast<const T*>(args.logits) + t * args.width;
-      row_max[t] = args.num_valid > 0 ? row_maximum(x, args.num_valid) : -std::numeric_limits<Wide<T>>::infinity();
+      row_max[t] = args.num_valid > 0 ? row_maximum(x, args.num_valid) / static_cast<Wide<T>>(args.temperature)
+                                      : -std::numeric_limits<Wide<T>>::infinity();
     }
   }
 };
@@ -108,6 +131,12 @@ struct ShardMax {
 template <class T>
 struct ShardSum {
   static void rows(const VocabularyShard& args, int64_t first, int64_t last) {
+    if (args.temperature == 1) return rows(args, first, last, AsItIs());
+    rows(args, first, last, Divided<Wide<T>>{static_cast<Wide<T>>(args.temperature)});
+  }
+
+  template <class Change>
+  static void rows(const VocabularyShard& args, int64_t first, int64_t last, Change change) {
     using W = Wide<T>;
     auto *sum_exp = static_cast<W*>(args.sum_exp), *target_logit = static_cast<W*>(args.target_logit);
     auto* logit_sum = static_cast<W*>(args.logit_sum);
@@ -117,9 +146,9 @@ struct ShardSum {
       if (logit_sum != nullptr) logit_sum[t] = 0;
       if (args.targets[t] == kNotSupervised) continue;
       const int64_t target = args.targets[t] - args.first;
-      if (target >= 0 && target < args.num_valid) target_logit[t] = widen(x[target]);
-      sum_exp[t] = sum_of_exponentials(x, args.num_valid, static_cast<const W*>(args.row_max)[t]);
-      if (logit_sum != nullptr) logit_sum[t] = sum_of_row(x, args.num_valid);
+      if (target >= 0 && target < args.num_valid) target_logit[t] = widen(x[target]) / static_cast<W>(args.temperature);
+      sum_exp[t] = sum_of_exponentials(x, args.num_valid, static_cast<const W*>(args.row_max)[t], change);
+      if (logit_sum != nullptr) logit_sum[t] = sum_of_row(x, args.num_valid, change);
     }
   }
 };
@@ -127,15 +156,22 @@ struct ShardSum {
 template <class T>
 struct ShardGradient {
   static void rows(const VocabularyShard& args, int64_t first, int64_t last) {
+    if (args.temperature == 1) return rows(args, first, last, AsItIs());
+    rows(args, first, last, Divided<Wide<T>>{static_cast<Wide<T>>(args.temperature)});
+  }
+
+  template <class Change>
+  static void rows(const VocabularyShard& args, int64_t first, int64_t last, Change change) {
     using W = Wide<T>;
     for (int64_t t = first; t < last; ++t) {
       T* x = static_cast<T*>(args.logits) + t * args.width;
       const int64_t valid = args.targets[t] == kNotSupervised ? 0 : args.num_valid;
       std::memset(x + valid, 0, (args.width - valid) * sizeof(T));
       if (valid == 0) continue;
+      RowWeights weights = args.weights != nullptr ? args.weights[t] : RowWeights{args.scale, args.scale, 0};
+      for (double* weight : {&weights.softmax, &weights.target, &weights.uniform}) *weight /= args.temperature;
       to_gradient(x, valid, static_cast<const W*>(args.row_max)[t], static_cast<const W*>(args.sum_exp)[t],
-                  {args.weights != nullptr ? args.weights[t] : RowWeights{args.scale, args.scale, 0}, args.softcap,
-                   args.targets[t] - args.first});
+                  {weights, args.softcap, args.targets[t] - args.first}, change);
     }
   }
 };

@@ -21,7 +21,7 @@ struct SoftmaxLoss {
 };
 void softmax_loss_rows(const SoftmaxLoss& arguments, int64_t first, int64_t last);
 
-/// The gradient of a row's logits is softmax * p - target * onehot(target) - uniform.
+/// The gradient of a row's logits, divided by the temperature, is softmax * p - target * onehot(target) - uniform.
 struct RowWeights {
   double softmax, target, uniform;
 };
@@ -40,7 +40,8 @@ struct VocabularyShard {
   void* logit_sum;         ///< likewise, of the valid columns; null: not wanted
   const RowWeights* weights;  ///< [rows], read by shard_gradient_rows; null: {scale, scale, 0} in every row
   double scale;
-  double softcap;  ///< read by shard_gradient_rows, as in SoftmaxLoss
+  double softcap;      ///< read by shard_gradient_rows, as in SoftmaxLoss
+  double temperature;  ///< what all three read are logits / temperature, in the wide type; 1 costs nothing
 };
 void shard_max_rows(const VocabularyShard& arguments, int64_t first, int64_t last);
 void shard_sum_rows(const VocabularyShard& arguments, int64_t first, int64_t last);

@@ -17,8 +17,13 @@
 namespace trireme::ops {
 namespace {
 
-/// Checks the logits and their range of columns.
-VocabularyShard shard_of(const char* operation, const at::Tensor& logits, int64_t first, int64_t vocabulary) {
+void check_on_processor(const char* operation, const char* what, const at::Tensor& logits) {
+  if (logits.is_cuda()) throw ShapeError(fmt::format("{}: {} are not built for GPUs", operation, what));
+}
+
+/// Checks the logits, their range of columns and the temperature.
+VocabularyShard shard_of(const char* operation, const at::Tensor& logits, int64_t first, int64_t vocabulary,
+                         double temperature) {
   const auto dtype = compute_dtype(operation, "logits", logits);
   check_dims(operation, "logits", logits, 2);
   check_tensor(operation, "logits", logits, logits.sizes(), dtype);
@@ -27,7 +32,11 @@ VocabularyShard shard_of(const char* operation, const at::Tensor& logits, int64_
         fmt::format("{}: first={} and vocabulary={}; the first column is at least 0, and the vocabulary, "
                     "without padding, at least 1",
                     operation, first, vocabulary));
+  if (!(temperature > 0 && std::isfinite(temperature)))
+    throw ShapeError(fmt::format("{}: temperature = {}; it must be finite and above 0", operation, temperature));
+  if (temperature != 1) check_on_processor(operation, "temperatures other than 1", logits);
   VocabularyShard shard{};
+  shard.temperature = temperature;
   shard.dtype = storage_of(dtype), shard.first = first, shard.width = logits.size(1);
   shard.num_valid = std::clamp<int64_t>(vocabulary - first, 0, shard.width);
   shard.logits = logits.data_ptr();
@@ -40,15 +49,12 @@ const int64_t* checked_targets(const char* operation, const at::Tensor& targets,
   return targets.data_ptr<int64_t>();
 }
 
-void check_on_processor(const char* operation, const at::Tensor& logits) {
-  if (logits.is_cuda()) throw ShapeError(fmt::format("{}: weights of rows are not built for GPUs", operation));
-}
-
 }  // namespace
 
-void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary) {
+void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary,
+                             double temperature) {
   constexpr auto kOperation = "cross_entropy_shard_max";
-  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
+  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary, temperature);
   check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, statistics_dtype(logits.scalar_type()));
   shard.row_max = row_max.data_ptr();
   const Announced announced(
@@ -60,9 +66,9 @@ void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits
 
 void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target_logit, const at::Tensor& logits,
                              const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary,
-                             const at::Tensor& logit_sum) {
+                             const at::Tensor& logit_sum, double temperature) {
   constexpr auto kOperation = "cross_entropy_shard_sum";
-  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
+  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary, temperature);
   const auto wide = statistics_dtype(logits.scalar_type());
   check_tensor(kOperation, "sum_exp", sum_exp, {logits.size(0)}, wide);
   check_tensor(kOperation, "target_logit", target_logit, {logits.size(0)}, wide);
@@ -72,7 +78,7 @@ void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target
   shard.target_logit = target_logit.data_ptr();
   if (logit_sum.defined()) {
     check_tensor(kOperation, "logit_sum", logit_sum, {logits.size(0)}, wide);
-    check_on_processor(kOperation, logits);
+    check_on_processor(kOperation, "sums of logits", logits);
     shard.logit_sum = logit_sum.data_ptr();
   }
   const Announced announced(
@@ -119,9 +125,9 @@ void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_
 
 void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
                                   const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary,
-                                  double softcap, const at::Tensor& weights) {
+                                  double softcap, const at::Tensor& weights, double temperature) {
   constexpr auto kOperation = "cross_entropy_shard_backward";
-  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
+  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary, temperature);
   const auto wide = statistics_dtype(logits.scalar_type());
   check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, wide);
   check_tensor(kOperation, "sum_exp", sum_exp, {logits.size(0)}, wide);
@@ -131,7 +137,7 @@ void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& ro
   shard.scale = scale, shard.softcap = softcap;
   if (weights.defined()) {
     check_tensor(kOperation, "weights", weights, {logits.size(0), 3}, at::kDouble);
-    check_on_processor(kOperation, logits);
+    check_on_processor(kOperation, "weights of rows", logits);
     static_assert(sizeof(RowWeights) == 3 * sizeof(double));
     shard.weights = static_cast<const RowWeights*>(weights.const_data_ptr());
   }
