@@ -70,6 +70,20 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
   }
 }
 
+// Rewards belong to a task, as grpo.* do, and not to one command: whoever shows, plans or times such a run reads them.
+TEST(Refusals, RewardsAreReadByEveryCommandThatReadsTheirTask) {
+  for (const char* command : {"pretrain", "grpo", "plan", "bench train", "explain memory"}) {
+    const Overlay overlay{.command = command, .section = "launch"};
+    for (const std::vector<std::string>& typed : {std::vector<std::string>{"--grpo.beta", "0.1"},
+                                                  {"--reward.functions", "[exact]"},
+                                                  {"--reward.length", "9"}}) {
+      std::vector<std::string> words = {"llama-5m", "--task", "rewards"};
+      words.insert(words.end(), typed.begin(), typed.end());
+      EXPECT_EQ(refusal(words, overlay), "") << command << " " << typed[0];
+    }
+  }
+}
+
 TEST(Refusals, OfAFileSayWhatIsWrongWithItsForm) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> rows = {
       {"tran: {max_steps: 3}\n", {"unknown setting tran", "the group train"}},

@@ -56,7 +56,6 @@ void check(const RewardSettings& s, config::Problems& problems) {
 config::Section section(RewardSettings& s) {
   return {.name = "reward",
           .title = "what answers are worth",
-          .command = "grpo",
           .resumed = Resumed::learned,
           .rows = {{"reward.functions", &s.functions, "functions that judge answers, summed (docs/rewards.md)",
                     Rules{.absent = "none", .classes = reward_names(), .example = "[exact]"}},
