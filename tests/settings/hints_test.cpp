@@ -32,6 +32,40 @@ TEST(Hints, WordsOfOtherSystemsLeadToOurs) {
   EXPECT_THAT(hint_for(all_settings(), "gradient_accumulation_steps"), testing::HasSubstr("train.global_batch_size"));
 }
 
+// Names of PyTorch's schedules and of other trainers: what they mean here, and no neighbour with another meaning.
+TEST(Hints, WordsOfSchedulesAndTrainersLeadToNoWrongNeighbour) {
+  const auto hint = [](const char* word) {
+    return refusal_of(all_settings(), word).value_or(hint_for(all_settings(), word));
+  };
+  const std::vector<std::pair<const char*, const char*>> rows = {{"lr_scheduler.total_steps", "train.max_steps"},
+                                                                 {"total_steps", "train.max_steps"},
+                                                                 {"T_max", "train.max_steps"},
+                                                                 {"num_training_steps", "train.max_steps"},
+                                                                 {"lr_decay_iters", "train.max_steps"},
+                                                                 {"max_train_steps", "train.max_steps"},
+                                                                 {"lr_scheduler.total_iters", "train.lr_warmup_steps"},
+                                                                 {"num_warmup_steps", "train.lr_warmup_steps"},
+                                                                 {"start_factor", "lr_schedule.warmup_from"},
+                                                                 {"end_factor", "train.min_lr"},
+                                                                 {"step_size_down", "lr_schedule.second_step_size"},
+                                                                 {"lr_scheduler.mode", "train.lr_decay"},
+                                                                 {"T_mult", "train.lr_decay"},
+                                                                 {"scale_mode", "train.lr_decay"},
+                                                                 {"ddp_timeout", "comm.timeout"},
+                                                                 {"limit_val_batches", "eval.max_iters"},
+                                                                 {"eval_batch_size", "train.micro_batch_size"},
+                                                                 {"eval_accumulation_steps", "eval.max_iters"}};
+  for (const auto& [word, key] : rows) EXPECT_THAT(hint(word), testing::HasSubstr(key)) << word;
+  for (const auto& [word, wrong] :
+       std::vector<std::pair<const char*, const char*>>{{"lr_scheduler.total_steps", "eval."},
+                                                        {"total_iters", "eval."},
+                                                        {"factor", "doctor"},
+                                                        {"schedulers", "pipeline"},
+                                                        {"enable_checkpointing", "recompute"},
+                                                        {"bar_steps", "eval."}})
+    EXPECT_THAT(hint(word), testing::Not(testing::HasSubstr(wrong))) << word;
+}
+
 TEST(Hints, TheRightNameInTheWrongPlaceIsFound) {
   EXPECT_EQ(hint_for(all_settings(), "micro_batch_size"), "it is train.micro_batch_size");
   EXPECT_EQ(hint_for(all_settings(), "model.max_steps"), "it is train.max_steps");

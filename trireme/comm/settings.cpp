@@ -76,7 +76,7 @@ config::Section section(CommSettings& s) {
               },
           .others =
               {
-                  {{"process_group_timeout"}, "the time a collective may take is comm.timeout"},
+                  {{"process_group_timeout", "ddp_timeout"}, "the time a collective may take is comm.timeout"},
               },
           .check = [&s](config::Problems& problems) {
             check_compression(s, problems);

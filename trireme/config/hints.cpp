@@ -32,6 +32,30 @@ const OtherWords* look_up(const Table& table, std::string_view word, bool is_not
   return nullptr;
 }
 
+std::vector<std::string_view> words_of(std::string_view name) {
+  std::vector<std::string_view> words;
+  for (size_t end = 0; end != std::string_view::npos;) {
+    end = name.find_first_of("._");
+    words.push_back(name.substr(0, end));
+    if (end != std::string_view::npos) name.remove_prefix(end + 1);
+  }
+  return words;
+}
+
+// Whether somebody who means one may have typed the other: total_steps is four letters away from eval_steps, and
+// another word. Names with other numbers of words differ in how they are joined, so two letters at most.
+bool have_alike_words(std::string_view typed, std::string_view candidate, int distance) {
+  if (distance <= 1) return true;
+  const std::vector<std::string_view> one = words_of(typed), other = words_of(candidate);
+  if (one.size() != other.size()) return distance <= 2;
+  for (size_t i = 0; i < one.size(); ++i) {
+    const int allowed = std::max(1, static_cast<int>(other[i].size()) / 3);
+    const int apart = base::edit_distance(one[i], other[i], allowed);
+    if (apart > allowed || (apart > 1 && one[i].substr(0, 1) != other[i].substr(0, 1))) return false;
+  }
+  return true;
+}
+
 // The number of letters by which `typed` differs from `candidate`, a spelling of `key`. Nothing if that is more than a
 // third of the key's last part (one letter is always allowed), because keys of one group need not be alike.
 std::optional<int> distance_if_near(std::string_view typed, std::string_view candidate, std::string_view key) {
@@ -39,7 +63,7 @@ std::optional<int> distance_if_near(std::string_view typed, std::string_view can
   const int forgiven = std::max(1, static_cast<int>(leaf_of(key).size()) / 3);
   if (std::abs(std::ssize(typed) - std::ssize(candidate)) > forgiven) return std::nullopt;
   const int distance = base::edit_distance(typed, candidate, forgiven);
-  return distance <= forgiven ? std::optional(distance) : std::nullopt;
+  return distance <= forgiven && have_alike_words(typed, candidate, distance) ? std::optional(distance) : std::nullopt;
 }
 
 // The key that has the same words, joined otherwise: train.save_interval for save.interval, eval.max_iters for

@@ -222,7 +222,18 @@ config::Section section(LrScheduleSettings& s) {
                  {{"warmup_min_lr", "lr_warmup_init"},
                   "the first learning rate of the warm-up is "
                   "lr_schedule.warmup_from"},
+                 {{"start_factor"},
+                  "the first learning rate of the warm-up is lr_schedule.warmup_from, and no share of optimizer.lr"},
                  {{"warmup_type"}, "the shape of the warm-up is lr_schedule.warmup_shape"},
+                 {{"decay_type", "anneal_strategy"}, "the shape of the descent is lr_schedule.decay_shape"},
+                 {{"num_stable_steps"}, "the learning rate stays until the last lr_schedule.decay_steps"},
+                 {{"step_size_up"}, "the steps of the cycle's first half are lr_schedule.step_size"},
+                 {{"step_size_down"}, "the steps of the cycle's second half are lr_schedule.second_step_size"},
+                 {{"T_0", "T_mult", "milestones", "lr_lambda", "scale_fn", "scale_mode", "schedulers",
+                   "lr_scheduler.mode", "lr_scheduler.factor", "lr_scheduler.gamma", "lr_scheduler.patience",
+                   "lr_scheduler.threshold", "threshold_mode", "lr_scheduler.cooldown"},
+                  "such a schedule is not built yet; train.lr_decay names those that are",
+                  true},
                  {{"cycle_max_lr", "warmup_max_lr"}, "the highest learning rate is optimizer.lr"}},
   };
 }

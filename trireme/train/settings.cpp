@@ -69,7 +69,7 @@ config::Section section(RunSettings& s) {
           {{"tensorboard", "report_to"},
            "events for TensorBoard are written with train.loggers [tensorboard]; metrics are always in "
            "out_dir/metrics.jsonl"},
-          {{"logger_name", "wandb", "wandb_", "use_wandb", "mlflow"},
+          {{"logger_name", "wandb", "wandb_", "use_wandb", "mlflow", "project"},
            "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
            true}}};
 }
@@ -161,17 +161,32 @@ config::Section section(TrainSettings& s) {
                   "sequences a rank computes at once are train.micro_batch_size"},
                  {{"gradient_accumulation_steps", "gradient_accumulation_iters"},
                   "accumulation follows from train.global_batch_size, train.micro_batch_size and the number of ranks"},
-                 {{"warmup", "warmup_steps", "warmup_iters"}, "the warm-up is train.lr_warmup_steps"},
+                 {{"warmup", "warmup_steps", "warmup_iters", "num_warmup_steps", "warmup_num_steps"},
+                  "the warm-up is train.lr_warmup_steps"},
+                 {{"total_iters"},
+                  "the steps of a warm-up are train.lr_warmup_steps; a schedule ends with the run, after "
+                  "train.max_steps"},
+                 {{"total_steps", "total_num_steps", "num_training_steps", "T_max", "lr_decay_iters"},
+                  "a learning-rate schedule ends with the run, after train.max_steps"},
                  {{"lr_scheduler", "lr_scheduler_type", "lr_decay_style"}, "the shape of the decay is train.lr_decay"},
-                 {{"max_grad_norm", "grad_clip", "gradient_clipping", "clip_grad_norm"},
+                 {{"max_grad_norm", "grad_clip", "clip_grad", "gradient_clipping", "gradient_clip_val",
+                   "clip_grad_norm", "clip_norm", "grad_norm"},
                   "gradients are clipped by train.max_norm"},
                  {{"seq_len", "seq_length", "max_seq_len", "block_size", "context_length", "cutoff_len"},
                   "tokens per sequence are train.max_seq_length"},
-                 {{"steps", "num_steps", "iterations"}, "the number of optimizer steps is train.max_steps"},
-                 {{"num_epochs", "num_train_epochs"}, "passes over the data are train.epochs"},
+                 {{"steps", "num_steps", "num_iters", "iterations", "train_steps", "training_steps", "train_iters",
+                   "max_train_steps", "max_training_steps"},
+                  "the number of optimizer steps is train.max_steps"},
+                 {{"num_epochs", "num_train_epochs", "max_epochs"}, "passes over the data are train.epochs"},
+                 {{"steps_per_epoch"},
+                  "the steps of an epoch follow from the data and train.global_batch_size; those of the run are "
+                  "train.max_steps"},
                  {{"save_every", "save_steps"}, "checkpoints are saved every train.save_interval steps"},
-                 {{"logging_steps"}, "the log interval is train.log_interval"},
-                 {{"min_learning_rate", "eta_min", "lr_min"}, "the learning rate of the last step is train.min_lr"},
+                 {{"logging_steps", "log_every_n_steps"}, "the log interval is train.log_interval"},
+                 {{"min_learning_rate", "eta_min", "lr_min", "lr_end"},
+                  "the learning rate of the last step is train.min_lr"},
+                 {{"min_lr_rate", "min_lr_ratio", "end_factor"},
+                  "the learning rate of the last step is train.min_lr, and no share of optimizer.lr"},
                  {{"max_length"},
                   "tokens per sequence are train.max_seq_length, tokens to write generate.max_new_tokens"},
                  {{"lr_warmup_fraction"},
@@ -221,8 +236,11 @@ config::Section section(EvalSettings& s) {
                {"eval.evaluate_example", &s.evaluate_example,
                 "what the sample replies to: the first conversation that is held out, a random one, one by its number "
                 "from 0 on, or a prompt of your own"}},
-      .others = {{{"eval_every", "eval_interval", "eval_steps"}, "evaluation comes every eval.interval steps"},
-                 {{"eval_iters"}, "micro-batches per evaluation are eval.max_iters"}}};
+      .others = {{{"eval_every", "eval_interval", "eval_steps", "val_check_interval"},
+                  "evaluation comes every eval.interval steps"},
+                 {{"eval_iters", "limit_val_batches"}, "micro-batches per evaluation are eval.max_iters"},
+                 {{"eval_batch_size", "eval_accumulation_steps"},
+                  "an evaluation computes micro-batches as training does: train.micro_batch_size, eval.max_iters"}}};
 }
 
 config::Section section(GenerateSettings& s) {
