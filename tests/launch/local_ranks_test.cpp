@@ -4,16 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/data/refusal.h"
 #include "tests/data/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/launch/identity/rank_setup.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/store/token.h"
@@ -134,7 +137,7 @@ TEST(LocalRanks, ARefusalReachesTheOtherRankInSecondsWhicheverIsRefused) {
     RankEnvironment other = by_hand(1 - refused, port);
     ASSERT_TRUE(are_by_hand(other));
     const auto start = std::chrono::steady_clock::now();
-    std::jthread tells([&] { tell_refusal(by_hand(refused, port), options, "error: there is no text"); });
+    std::jthread tells([&] { tell_others(by_hand(refused, port), options, UsageError("error: there is no text")); });
     EXPECT_EQ(data::refusal([&] {
                 const MeetingFile file(other, options);
                 find_local_ranks(other, {});
@@ -143,6 +146,30 @@ TEST(LocalRanks, ARefusalReachesTheOtherRankInSecondsWhicheverIsRefused) {
     tells.join();
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   }
+}
+
+// All ranks end with the exit code of the one that failed.
+TEST(LocalRanks, AFailureBeforeTheMeetingReachesTheOtherRankWithItsExitCode) {
+  const data::TemporaryFolder folder;
+  const MeetingOptions options{.out_dir = folder / "run", .timeout = std::chrono::minutes(1)};
+  const auto heard = [&](const std::exception& why) -> std::pair<int, std::string> {
+    const int port = MeetingPoint().port;
+    std::jthread tells([&] { tell_others(by_hand(1, port), options, why); });
+    RankEnvironment other = by_hand(0, port);
+    try {
+      const MeetingFile file(other, options);
+      find_local_ranks(other, {});
+    } catch (const std::exception& error) {
+      return {base::exit_code_of(error), error.what()};
+    }
+    return {0, ""};
+  };
+  using Heard = std::pair<int, std::string>;
+  EXPECT_EQ(heard(Error("no memory is left")), Heard(1, "rank 1 failed: no memory is left"));
+  EXPECT_EQ(heard(base::FileError("cannot write a: it is full", "a", ENOSPC)),
+            Heard(74, "rank 1 failed: cannot write a: it is full"));
+  EXPECT_EQ(heard(base::FileError("cannot open a: there is none", "a", ENOENT)),
+            Heard(2, "rank 1 was refused: cannot open a: there is none"));
 }
 
 // What ranks 0 and 1 say who meet by hand with these settings, of which rank 1 believes in `world` ranks.
@@ -186,7 +213,7 @@ TEST(LocalRanks, ARefusalThatNobodyHearsLeavesNothing) {
   const data::TemporaryFolder folder;
   const int port = MeetingPoint().port;
   const auto start = std::chrono::steady_clock::now();
-  tell_refusal(by_hand(0, port), {.out_dir = folder / "run"}, "there is no text");
+  tell_others(by_hand(0, port), {.out_dir = folder / "run"}, UsageError("there is no text"));
   const auto took = std::chrono::steady_clock::now() - start;
   EXPECT_GT(took, std::chrono::seconds(4));  // it waits for the other rank
   EXPECT_LT(took, std::chrono::seconds(7));

@@ -205,10 +205,11 @@ def other_settings_are_refused(r):
                                    ("steps", {"train__max_steps": 3, "data__seed": 7}, " has data.seed 7, rank 0 has 42; and train.max_steps 3, rank 0 has 2; "),
                                    ("strategy", {"strategy": "zero1"}, " has strategy zero1, rank 0 has full_shard; "),
                                    ("path to a text, where none is", {"data__train_data_path": r.folder / "nowhere.txt"}, "nowhere.txt"),
-                                   ("invalid", {"train__micro_batch_size": 3}, "rank 1 was refused: ")]:
+                                   ("invalid", {"train__micro_batch_size": 3}, "rank 1 was refused: "),
+                                   ("unknown", {"train__max_stepz": 3}, "rank 1 was refused: unknown setting train.max_stepz")]:
         ranks = Ranks(r, f"other-{out.split()[0]}", train__max_steps=2)
         processes = [ranks.start(0), ranks.start(1, **changes)]
-        heard = sentence if out != "invalid" else "micro_batch_size"
+        heard = {"invalid": "micro_batch_size", "unknown": "unknown setting train.max_stepz"}.get(out, sentence)
         all_are_refused(r, processes, [ranks.log(rank).read_text for rank in (0, 1)], heard, f"ranks by hand, one with another {out}, are refused")
         ring.require(sentence in ranks.log(0).read_text(), "rank 0 hears the reason", ranks.log(0).read_text())
     held_out = [r.folder / "held-out-0.txt", r.folder / "held-out-1.txt"]

@@ -28,6 +28,15 @@ int exit_code_of(int code) {
   return std::ranges::count(kLater, code) > 0 ? kStorageFailed : kRefused;
 }
 
+int exit_code_of(const std::exception& error) {
+  if (const auto* place = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return exit_code_of(place->code().value());
+  if (const auto* file = dynamic_cast<const FileError*>(&error)) return exit_code_of(file->code);
+  if (const auto* storage = dynamic_cast<const StorageError*>(&error)) return exit_code_of(storage->code);
+  const bool refused = dynamic_cast<const UsageError*>(&error) || dynamic_cast<const CheckpointError*>(&error);
+  return refused ? kRefused : 1;
+}
+
 std::string file_size_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "the file system allows";

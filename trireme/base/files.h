@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -38,6 +39,9 @@ struct StorageError : CheckpointError {
       : CheckpointError(message, std::move(path_)), code(code_) {}
   int code;  ///< errno
 };
+
+/// The exit code of a command that this error ends: kStorageFailed, kRefused, or 1 for a failure.
+int exit_code_of(const std::exception& error);
 
 /// Throws FileError "cannot <action> <path>: <errno's text>" for `code`, with plain words for a full disk and a limit
 /// on file sizes.

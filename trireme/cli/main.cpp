@@ -157,8 +157,6 @@ int report(const std::exception& e) {
     } catch (const base::FileError& named) {
       return report(named);
     }
-  const auto* file = dynamic_cast<const base::FileError*>(&e);
-  const auto* storage = dynamic_cast<const base::StorageError*>(&e);
   const bool refused =
       dynamic_cast<const trireme::UsageError*>(&e) || dynamic_cast<const trireme::CheckpointError*>(&e);
   if (refused) {
@@ -168,10 +166,7 @@ int report(const std::exception& e) {
     trireme::launch::name_rank_in_log();
     base::report_error(e);
   }
-  return file      ? base::exit_code_of(file->code)
-         : storage ? base::exit_code_of(storage->code)
-         : refused ? base::kRefused
-                   : 1;
+  return base::exit_code_of(e);
 }
 
 // What commands print is their result, and one that is lost is no success. (Logs go to standard error.)

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/cli/out_dir_lock.h"
+#include "trireme/cli/read_for_ranks.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/start_ranks.h"
 #include "trireme/launch/identity/other_variables.h"
@@ -34,14 +33,6 @@
 namespace trireme::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Another command must not overwrite the records of a run.
-void keep_records_apart(std::string subcommand, Settings& settings) {
-  std::replace(subcommand.begin(), subcommand.end(), ' ', '-');
-  if (train::holds_a_run(settings.out_dir)) settings.out_dir = (fs::path(settings.out_dir) / subcommand).string();
-}
-
 int print_help(const Job& job) {
   const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
   fmt::print("{}{}", usage, settings_help(job.help_groups, job.overlay));
@@ -55,9 +46,9 @@ class Start {
       : job_(job), arguments_(arguments), parsed_(std::move(parsed)), settings_(parsed_.settings) {}
 
   int run() {
-    place();
-    launch::take_over_other_variables(parsed_, std::getenv);
-    find_out_who_this_is();
+    environment_ = launch::rank_environment();
+    is_rank_ = environment_.launched;  // as far as is known
+    look_alone([this] { place(), find_out_who_this_is(); });
     if (settings_.dry_run) return show_plan();
     look_alone([this] {
       take_out_dir();
@@ -99,14 +90,14 @@ class Start {
     return is_rank_ && launch::are_by_hand(environment_) && settings_.comm.backend != comm::Backend::mpi;
   }
 
-  // What a rank looks at alone: the others would wait for it if it were refused.
+  // What a rank looks at alone: the others would wait for it if it ended there.
   template <typename Look>
   void look_alone(const Look& look) try {
     look();
   } catch (const launch::Stopped&) {
     throw;
-  } catch (const std::exception& refusal) {
-    if (meets_others_by_hand()) launch::tell_refusal(environment_, launch::meeting_options(settings_), refusal.what());
+  } catch (const std::exception& why) {
+    if (meets_others_by_hand()) launch::tell_others(environment_, launch::meeting_options(settings_), why);
     throw;
   }
 
@@ -121,13 +112,13 @@ class Start {
   }
 
   void place() {
-    job_.owns_out_dir ? train::place_run(parsed_) : keep_records_apart(job_.subcommand, settings_);
+    settle_out_dir(job_, parsed_);
     if (!job_.uses_gpus) refuse_gpus(settings_, job_.subcommand);
     launch::take_over_hosts(parsed_);
+    launch::take_over_other_variables(parsed_, std::getenv);
   }
 
   void find_out_who_this_is() {
-    environment_ = launch::rank_environment();
     // A command's default number of ranks only counts for ranks that it starts itself.
     if (!parsed_.given("devices") && (environment_.launched || environment_.unstarted_tasks > 0))
       settings_.devices.reset();
@@ -233,7 +224,7 @@ void refuse_gpus(const Settings& settings, const std::string& subcommand) {
 }
 
 int start(const Job& job, Arguments arguments) {
-  ParsedSettings parsed = read_settings(arguments, job.overlay);
+  ParsedSettings parsed = read_for_ranks(job, arguments);
   return parsed.help ? print_help(job) : Start(job, arguments, std::move(parsed)).run();
 }
 

@@ -104,7 +104,7 @@ class Parser {
   }
 
   Parsed result() && {
-    if (!parsed_.help) problems_.throw_if_any();
+    if (!parsed_.help && !overlay_.passes_over_mistakes) problems_.throw_if_any();
     return std::move(parsed_);
   }
 

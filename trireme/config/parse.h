@@ -25,6 +25,7 @@ struct Overlay {
   std::string second;  ///< the key that a second argument without a name was probably meant for, for messages
   bool reads_its_section_alone = false;  ///< other settings on the command line are refused
   bool takes_list = false;  ///< any number of arguments without a name go to Parsed::list
+  bool passes_over_mistakes = false;  ///< what is right counts, and nothing is refused
   bool takes_rest = false;  ///< all arguments from the first one without a name, or after --, go to Parsed::list
   /// What help says in place of a default that only other commands have: {"data.tokenizer", "it must be given"}.
   std::vector<std::pair<std::string, std::string>> shown_defaults;

@@ -126,7 +126,7 @@ bool are_by_hand(const RankEnvironment& e) {
   return e.launched && e.world_size > 1 && e.launcher != "trireme" && e.job_id.empty() && e.restart_count == 0;
 }
 
-void tell_refusal(RankEnvironment environment, MeetingOptions options, std::string_view why) try {
+void tell_others(RankEnvironment environment, MeetingOptions options, const std::exception& why) try {
   RankEnvironment& e = environment;
   options.timeout = kTimeToTell;
   std::error_code ignored;
@@ -135,8 +135,12 @@ void tell_refusal(RankEnvironment environment, MeetingOptions options, std::stri
     const MeetingFile file(e, options);
     store::Client client = join_store(e, kTimeToTell, stop_requested);
     constexpr std::string_view kPrefix = "error: ";
-    if (why.starts_with(kPrefix)) why.remove_prefix(kPrefix.size());
-    tell_all(client, e, fmt::format("rank {} was refused: {}", e.global_rank, why));
+    std::string_view said = why.what();
+    if (said.starts_with(kPrefix)) said.remove_prefix(kPrefix.size());
+    const int code = base::exit_code_of(why);
+    tell_all(client, e,
+             fmt::format("rank {} {}: {}", e.global_rank, code == base::kRefused ? "was refused" : "failed", said),
+             code);
   }
   if (makes_folder) std::filesystem::remove(options.out_dir, ignored);
 } catch (const std::exception&) {  // the others wait as for a rank that was not started

@@ -1,13 +1,13 @@
 // The first meeting of ranks that people start by hand, at the address where their store will be. Each says which host
-// it is on, or that it was refused: no launcher ends the other ranks when one of them ends. One that has other settings
+// it is on, or why it ends: no launcher ends the other ranks when one of them ends. One that has other settings
 // than rank 0 is refused here (same_settings.h).
 //
 // So ranks find who shares a host if their environment holds only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Only
 // then does a rank know which GPU and how many threads are its own.
 #pragma once
 
+#include <exception>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "trireme/launch/identity/environment.h"
@@ -21,17 +21,17 @@ namespace trireme::launch {
 /// token are known.
 ///
 /// Cost      2 world_size small messages a rank, once
-/// Errors    UsageError if a rank was refused or has other settings, with its sentence; Error if the store is not
-/// reached, or a rank does not
-///           come within launch.join_timeout; Stopped if a stop is requested meanwhile
+/// Errors    UsageError if a rank was refused or has other settings, with its sentence; that of tell_others() if a rank
+///           failed; Error if the store is not reached, or a rank does not come within launch.join_timeout; Stopped if
+///           a stop is requested meanwhile
 void find_local_ranks(RankEnvironment& environment, const Settings& settings);
 
 /// Whether these ranks were started one by one, without a launcher that ends all when one ends.
 bool are_by_hand(const RankEnvironment& environment);
 
-/// For a rank of these that is refused before it comes to find_local_ranks(): meets the others and tells them why.
-/// Returns when all know, and at the latest five seconds after they could come. Throws nothing.
-void tell_refusal(RankEnvironment environment, MeetingOptions options, std::string_view why);
+/// For a rank of these that ends before it comes to find_local_ranks(): meets the others and tells them why. They end
+/// with its exit code. Returns when all know, and at the latest five seconds after they could come. Throws nothing.
+void tell_others(RankEnvironment environment, MeetingOptions options, const std::exception& why);
 
 /// The place of a rank among the hosts of all ranks, by rank.
 void place_among(const std::vector<std::string>& hosts, RankEnvironment& environment);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -92,6 +93,16 @@ std::string settings_key(const RankEnvironment& e) { return key_of(e, "start/set
 std::string refused_key(const RankEnvironment& e) { return key_of(e, "start/refused"); }
 std::string knowing_key(const RankEnvironment& e, int rank) { return key_of(e, fmt::format("start/knows/{}", rank)); }
 
+// What a rank leaves: "2 rank 1 was refused: ...".
+[[noreturn]] void end_as_told(std::string_view told) {
+  const size_t blank = told.find(' ');
+  const std::string why(told.substr(blank == std::string_view::npos ? 0 : blank + 1));
+  const std::string_view code = told.substr(0, blank);
+  if (code == std::to_string(base::kRefused)) throw UsageError(why);
+  if (code == std::to_string(base::kStorageFailed)) throw base::FileError(why, {}, EIO);
+  throw Error(why);
+}
+
 // Says that this rank knows of a refusal. A launcher ends all its ranks when one of them ends, and rank 0 serves the
 // store. So each rank stays until all know.
 void end_with_others(store::Client& client, const RankEnvironment& e) try {
@@ -104,7 +115,18 @@ void end_with_others(store::Client& client, const RankEnvironment& e) try {
 } catch (const Error&) {  // rank 0 has ended, for all know
 }
 
+// Returns what has been told first.
+std::string leave(store::Client& client, const RankEnvironment& e, const std::string& why, int exit_code) {
+  const std::string told = client.compare_set(refused_key(e), "", fmt::format("{} {}", exit_code, why));
+  end_with_others(client, e);
+  return told;
+}
+
 }  // namespace
+
+void tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why, int exit_code) {
+  leave(client, environment, why, exit_code);
+}
 
 std::string common_settings(const Settings& settings, const RankEnvironment& environment) {
   return with_common_settings({{"world size", std::to_string(environment.world_size)}}, settings);
@@ -155,17 +177,11 @@ std::string not_come(const std::vector<int>& late, std::chrono::milliseconds lim
       e.master_port);
 }
 
-std::string tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why) {
-  const std::string said = client.compare_set(refused_key(environment), "", why);
-  end_with_others(client, environment);
-  return said;
-}
-
 void end_if_one_is_refused(store::Client& client, const RankEnvironment& environment) {
   if (!client.check({refused_key(environment)})) return;
-  const std::string why = client.get(refused_key(environment), kLookForRefusal).value_or("a rank was refused");
+  const std::string told = client.get(refused_key(environment), kLookForRefusal).value_or("2 a rank was refused");
   end_with_others(client, environment);
-  throw UsageError(why);
+  end_as_told(told);
 }
 
 void require_same_settings(store::Client& client, const RankEnvironment& e, const std::string& own,
@@ -180,7 +196,7 @@ void require_same_settings(store::Client& client, const RankEnvironment& e, cons
   }
   const std::string other = difference(own, *first);
   if (!other.empty())
-    throw UsageError(tell_all(client, e, refusal_of(name_of_rank(e.global_rank, machine_name()), other)));
+    end_as_told(leave(client, e, refusal_of(name_of_rank(e.global_rank, machine_name()), other), base::kRefused));
 }
 
 }  // namespace trireme::launch

@@ -19,7 +19,7 @@
 namespace trireme::launch {
 
 constexpr std::chrono::milliseconds kLookForRefusal{500};  ///< while a rank waits for others
-constexpr std::chrono::seconds kTimeToTell{5};  ///< that a refused rank waits for others to hear it
+constexpr std::chrono::seconds kTimeToTell{5};  ///< that a rank which ends waits for others to hear it
 
 /// What must be alike on all ranks, as JSON of keys and values. Left out are launch.*, places, and what one rank alone
 /// or each machine for itself decides. A file may lie elsewhere on each machine, so only whether it is given counts.
@@ -53,11 +53,13 @@ std::string not_come(const std::vector<int>& late, std::chrono::milliseconds lim
 void require_same_settings(store::Client& client, const RankEnvironment& environment, const std::string& own,
                            std::chrono::milliseconds limit, const std::function<void()>& look);
 
-/// Leaves the reason for the other ranks, unless one of them has left another, and returns the one that is there. Waits
-/// until all ranks know, or have had their time.
-std::string tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why);
+/// Leaves the reason why this rank ends for the others, unless one of them has left another. Waits until all ranks
+/// know, or have had their time.
+/// @param exit_code  of this rank (base/files.h), and so of all
+void tell_all(store::Client& client, const RankEnvironment& environment, const std::string& why, int exit_code);
 
-/// Call it while this rank waits for others. Errors    UsageError with the reason, once a rank has told it
+/// Call it while this rank waits for others. Errors    the reason, once a rank has told it, of the kind that has its
+/// exit code: UsageError, FileError for storage that failed, Error
 void end_if_one_is_refused(store::Client& client, const RankEnvironment& environment);
 
 }  // namespace trireme::launch
