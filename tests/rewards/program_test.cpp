@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -113,13 +114,8 @@ TEST(Program, IsStartedAnewAfterAFailure) {
   EXPECT_EQ(reward.score(answers(1), 1), Scores{1.0});
 }
 
-TEST(Program, LeavesNoProcessOfItsGroup) {
-  const std::string pids = testing::TempDir() + "program_pids_" + std::to_string(getpid());
-  {
-    ProgramReward reward(shell("sleep 1000 > /dev/null 2>&1 & echo $! > " + pids + "; echo $$ >> " + pids +
-                               "; while read -r line; do echo 1; done"));
-    reward.score(answers(1), 1);
-  }
+// How many processes the file names; each of them has to be gone within two seconds.
+int count_gone(const std::string& pids) {
   std::ifstream file(pids);
   int count = 0;
   for (pid_t pid; file >> pid; ++count) {
@@ -131,7 +127,41 @@ TEST(Program, LeavesNoProcessOfItsGroup) {
     }
     EXPECT_TRUE(gone) << pid;
   }
-  EXPECT_EQ(count, 2);
+  return count;
+}
+
+// A single rank has no launcher, and SIGKILL lets it do nothing.
+TEST(Program, LeavesNoProcessOfItsGroupWhenItsUserIsKilled) {
+  const std::string pids = testing::TempDir() + "program_killed_" + std::to_string(getpid());
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t user = fork();
+  if (user == 0) {
+    close(ready[0]);
+    ProgramReward reward(shell("sleep 1000 > /dev/null 2>&1 & echo $! > " + pids + "; echo $$ >> " + pids +
+                               "; while read -r line; do echo 1; done"));
+    reward.score(answers(1), 1);
+    [[maybe_unused]] const ssize_t written = write(ready[1], "", 1);
+    for (;;) pause();
+  }
+  close(ready[1]);
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  kill(user, SIGKILL);
+  waitpid(user, nullptr, 0);
+  EXPECT_EQ(count_gone(pids), 2);
+  unlink(pids.c_str());
+}
+
+TEST(Program, LeavesNoProcessOfItsGroup) {
+  const std::string pids = testing::TempDir() + "program_pids_" + std::to_string(getpid());
+  {
+    ProgramReward reward(shell("sleep 1000 > /dev/null 2>&1 & echo $! > " + pids + "; echo $$ >> " + pids +
+                               "; while read -r line; do echo 1; done"));
+    reward.score(answers(1), 1);
+  }
+  EXPECT_EQ(count_gone(pids), 2);
   unlink(pids.c_str());
 }
 

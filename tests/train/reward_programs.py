@@ -139,14 +139,19 @@ def programs_judge(j):
         r.require_nothing_is_left("never", f"a program that {mode}")
 
 
-def a_second_signal_leaves_nothing(j):
+def signals_leave_nothing(j):
     """One rank has no launcher that would end what a program has started."""
     r = j.r
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
         process = r.start(j.command("twice", mode="starts others", devices=1, reward__command_timeout="900s"))
         ring.wait_for(lambda: any(b"/other" in read_bytes(f"/proc/{pid}/cmdline") for pid in r.processes()), "the program starts another one",
                       detail=lambda: (r.folder / "start.err").read_text())
         process.send_signal(number)
+        if number == signal.SIGKILL:
+            result = r.finish(process)
+            ring.check(result.code == -number, "SIGKILL ends a rank at once", str(result))
+            r.require_nothing_is_left("twice", "after SIGKILL")
+            continue
         time.sleep(1.5)  # signals within a second are one request
         process.send_signal(number)
         result = r.finish(process)
@@ -310,7 +315,7 @@ with ring.Ring(sys.argv[1]) as r:
     programs_judge(judged)
     other_settings_want_other_answers(judged)
     passes_end_once(judged)
-    a_second_signal_leaves_nothing(judged)
+    signals_leave_nothing(judged)
     bad_input_is_refused(judged)
     other_systems_words_run(judged)
     kills_change_nothing(judged)

@@ -62,6 +62,18 @@ struct Becoming {
   _exit(kExitCode);
 }
 
+// Likewise. Another program, because a copy of this process would keep the pages that this one changes from now on.
+[[noreturn]] void become_keeper(pid_t group, int life) {
+  constexpr int kExitCode = ChildProcess::kCannotStart >> 8;
+  if (setpgid(0, group) != 0) _exit(kExitCode);  // it must not kill another group
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) signal(number, SIG_IGN);
+  dup2(life, 0);
+  syscall(SYS_close_range, 1, ~0u, 0);  // nobody who reads this process's output waits for the keeper
+  const char* const words[] = {"sh", "-c", "read -r line; kill -KILL 0", nullptr};
+  execve("/bin/sh", const_cast<char**>(words), environ);
+  _exit(kExitCode);
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(const Options& options) {
@@ -101,6 +113,17 @@ ChildProcess::ChildProcess(const Options& options) {
   if (pid_ < 0) throw Error(fmt::format("cannot be started: {}", std::strerror(errno)));
   setpgid(pid_, pid_);  // parent and child both do this; the later call fails harmlessly
   replace_group(0, pid_);
+  start_keeper();
+}
+
+// Without descriptors or processes for it, the program works all the same.
+void ChildProcess::start_keeper() {
+  int life[2];
+  if (pipe2(life, O_CLOEXEC) != 0) return;
+  const FileDescriptor its_end(life[0]);
+  life_ = FileDescriptor(life[1]);
+  keeper_ = fork();
+  if (keeper_ == 0) become_keeper(pid_, its_end.get());
 }
 
 bool ChildProcess::has_ended() {
@@ -117,8 +140,13 @@ void ChildProcess::end(std::chrono::milliseconds grace) {
   while (!has_ended() && std::chrono::steady_clock::now() < last) usleep(kLook);
   kill(-pid_, SIGKILL);
   replace_group(pid_, 0);
+  if (keeper_ > 0) {
+    kill(keeper_, SIGKILL);  // it may not have come into the group yet
+    wait_for_end(keeper_);
+  }
   if (!ended_) status_ = wait_for_end(pid_);
-  pid_ = -1;
+  pid_ = keeper_ = -1;
+  life_ = {};
 }
 
 void kill_child_groups() noexcept {

@@ -12,8 +12,9 @@
 
 namespace trireme::base {
 
-/// The program leads a process group of its own. The group is killed by end(). With the thread that started it, the
-/// kernel kills the program alone, not what the program has started.
+/// The program leads a process group of its own. The group is killed by end(). However this process ends, SIGKILL
+/// included, a shell that waits in the group kills it; where there is no /bin/sh, the kernel kills the program alone.
+/// What has left the group stays.
 class ChildProcess {
  public:
   struct Options {
@@ -42,8 +43,11 @@ class ChildProcess {
   void end(std::chrono::milliseconds grace);
 
  private:
+  void start_keeper();
+
   FileDescriptor input_, output_;
-  pid_t pid_ = -1;
+  FileDescriptor life_;  ///< of this process: the keeper reads its other end
+  pid_t pid_ = -1, keeper_ = -1;
   int status_ = 0;
   bool ended_ = false;
 };
