@@ -5,6 +5,7 @@ elastic.py TRIREME
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -224,6 +225,15 @@ def mistakes_are_refused(r):
         result = r.run(r.command("none", **settings))
         ring.check(result.code == 2 and sentence in result.err and result.seconds < 60, f"refused at once: {what}", str(result))
         ring.require(not (r.folder / "none").exists(), f"{what}: nothing is written")
+    for words, sentence in (  # of trireme launch, which has torchrun's and Accelerate's names
+            (["--nnodes", "2"], "--nnodes 2: --node_rank must say which machine this is"),
+            (["--nnodes", "2", "--node_rank", "0"], "--nnodes 2: --master_addr must be the address of machine 0"),
+            (["--nnodes", "2", "--node_rank", "2"], "--node_rank 2 is not one of the --nnodes 2"),
+            (["--num_machines", "2", "--machine_rank", "2"], "--machine_rank 2 is not one of the --num_machines 2"),
+            (["--nnodes", "2:4"], "--nnodes 2:4 needs --rdzv_endpoint HOST:PORT"),
+            (["--include", "a"], "--include and --exclude choose machines of --hosts or --hostfile")):
+        result = r.run([r.program, "launch", *words, "--", "true"])
+        ring.check(result.code == 2 and sentence in result.err and not re.search(r"launch\.|num_nodes", result.err), f"trireme launch names what was typed: {sentence}", str(result))
     result = r.run(r.command("few", nnodes="2:2", rdzv_endpoint=here, launch__join_timeout="2s"))
     ring.check(result.code == 1 and "1 machine came to" in result.err and "the job needs 2" in result.err, "too few machines are told so", str(result))
 

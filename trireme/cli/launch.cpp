@@ -110,15 +110,7 @@ launch::WhenStopped when_stopped(const std::vector<std::string>& words) {
                                                                        : launch::WhenStopped::dies;
 }
 
-}  // namespace
-
-int run_launch(Arguments arguments) {
-  std::optional<LaunchWords> read = read_launch_words(arguments);
-  if (!read) {
-    fmt::print("{}", launch_help());
-    return 0;
-  }
-  LaunchWords& words = *read;
+int launch_here(LaunchWords& words) {
   ParsedSettings parsed;
   parsed.settings = words.settings;
   if (words.gives_devices) parsed.provenance["devices"].kind = config::Source::Kind::command_line;
@@ -168,6 +160,23 @@ int run_launch(Arguments arguments) {
   }
   if (trained) options.remove_leftovers = remover_of_leftovers(options, trained->out_dir);
   return launch::launch_ranks(options);
+}
+
+}  // namespace
+
+int run_launch(Arguments arguments) {
+  std::optional<LaunchWords> words = read_launch_words(arguments);
+  if (!words) {
+    fmt::print("{}", launch_help());
+    return 0;
+  }
+  try {
+    return launch_here(*words);
+  } catch (const base::FileError&) {
+    throw;
+  } catch (const UsageError& refusal) {
+    throw UsageError(words->in_own_words(refusal.what()));
+  }
 }
 
 }  // namespace trireme::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <deque>
 #include <string_view>
@@ -212,6 +213,27 @@ void take_file(const config::Parsed& parsed, const std::string& path, LaunchWord
   if (trains(words.program[0])) words.program.insert(words.program.begin() + 1, {"--config_file", path});
 }
 
+// The others are settings of the launcher that no option sets.
+std::vector<std::pair<std::string, std::string>> options_of_settings(const config::Parsed& parsed) {
+  const auto typed = [&](std::string_view ours) {
+    for (const auto& [theirs, same] : kOfAccelerate)
+      if (same == ours && parsed.typed(std::string(theirs))) return fmt::format("--{}", theirs);
+    return fmt::format("--{}", ours);
+  };
+  std::vector<std::pair<std::string, std::string>> found = {
+      {"num_nodes", typed("nnodes")}, {"launch.nnodes", typed("nnodes")}, {"out_dir", "--log_dir"}};
+  for (const Taken& taken : kTaken) found.emplace_back(fmt::format("launch.{}", taken.key), typed(taken.key));
+  return found;
+}
+
+// Whether `key` stands at this place as a word, and not as part of a path or of a longer key.
+bool stands_alone(std::string_view text, size_t at, std::string_view key) {
+  const auto is_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/'; };
+  if (at > 0 && (is_of_word(text[at - 1]) || text[at - 1] == '.')) return false;
+  const std::string_view rest = text.substr(at + key.size());
+  return rest.empty() || !(is_of_word(rest[0]) || (rest[0] == '.' && rest.size() > 1 && is_of_word(rest[1])));
+}
+
 std::vector<std::string> options_of(const config::Parsed& parsed, const config::Section& section) {
   std::vector<std::string> options;
   for (const config::Setting& row : section.rows) {
@@ -223,6 +245,23 @@ std::vector<std::string> options_of(const config::Parsed& parsed, const config::
 }
 
 }  // namespace
+
+std::string LaunchWords::in_own_words(const std::string& sentence) const {
+  if (sentence.find("(trireme launch: ") != std::string::npos) return sentence;
+  std::string said = sentence;
+  for (const auto& [key, option] : options_of_settings)
+    for (size_t at = 0; (at = said.find(key, at)) != std::string::npos;) {
+      if (!stands_alone(said, at, key)) {
+        at += key.size();
+        continue;
+      }
+      const bool has_dashes = at >= 2 && said.compare(at - 2, 2, "--") == 0;
+      const size_t begin = has_dashes ? at - 2 : at;
+      said.replace(begin, key.size() + (has_dashes ? 2 : 0), option);
+      at = begin + option.size();
+    }
+  return said;
+}
 
 std::vector<std::string> LaunchWords::command(const std::vector<std::pair<std::string, std::string>>& more) const {
   std::vector<std::string> words = {"launch"};
@@ -273,6 +312,7 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
     words.gives_devices = true;
   }
   words.options = options_of(parsed, options);
+  words.options_of_settings = options_of_settings(parsed);
   return words;
 }
 
