@@ -8,6 +8,7 @@ TRIREME_SLOW=1: every option on every architecture and every mesh; otherwise a s
 """
 
 import itertools
+import json
 import os
 import sys
 import types
@@ -212,6 +213,31 @@ def magnitudes_begin_as_norms(r):
                    f"and the first loss within {off_loss:.1e} of the base's")
 
 
+def every_token_may_be_learned(r):
+    """data.learn all, which LitGPT's mask_prompt: false means: the labels of a conversation are all of its tokens."""
+    base = r.folder / "learns-all-base"
+    tuning.make_base("llama 2", base)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(base / "tokenizer.json"))
+    written, first = {}, 0  # ids of each conversation, by the place of its first token
+    for line in (r.folder / "chat.jsonl").read_text().splitlines():
+        text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in json.loads(line)["messages"])
+        written[first] = tokenizer.encode(text, add_special_tokens=False)
+        first += len(written[first])
+    run = tuning.tune(r, base, "learns-all", subcommand="finetune_full", data__learn="all", data__packing="none", train__max_steps=2, optimizer__lr=1e-30)
+    batches, model, worst = tuning.Batches(run), tuning.load_base(base).double(), 0.0
+    for step, ours in enumerate(tuning.losses(run), 1):
+        total, count = 0.0, 0
+        for row in range(tuning.BATCH):
+            ids = torch.tensor(written[batches.samples[step, row][0]["first_token"]])
+            logits = model(input_ids=ids[None], use_cache=False).logits[0]
+            total += torch.nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum").item()
+            count += len(ids) - 1
+        learned = (batches.step(step)[1] != -100).sum().item()
+        ring.require(learned == count, f"data.learn all: step {step} learns {learned} tokens of {count}")
+        worst = max(worst, abs(ours - total / count))
+    ring.check(len(batches.ids) == first and worst <= 1e-6, f"data.learn all: {first} tokens are those of transformers' tokenizer, and two losses within {worst:.1e} of PyTorch's")
+
+
 with ring.Ring(sys.argv[1]) as r:
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
@@ -231,3 +257,4 @@ with ring.Ring(sys.argv[1]) as r:
             judged.on_mesh(mesh)
     if not wanted:
         magnitudes_begin_as_norms(r)
+        every_token_may_be_learned(r)

@@ -28,6 +28,9 @@ TEST(Examples, APromptIsWhatStandsBeforeTheReply) {
   EXPECT_THAT(prompt_of(whole(set), 2, Learn::messages), Optional(ElementsAre(7, 8)));
   EXPECT_THAT(prompt_of(whole(set), 3, Learn::replies), Optional(IsEmpty()));
   EXPECT_EQ(prompt_of(whole(set), 3, Learn::messages), std::nullopt);
+  EXPECT_THAT(prompt_of(whole(set), 0, Learn::all, std::vector<int32_t>{2, 3}), Optional(ElementsAre(1, 2, 3)));
+  EXPECT_EQ(prompt_of(whole(set), 0, Learn::all, std::vector<int32_t>{3, 2}), std::nullopt);
+  EXPECT_EQ(prompt_of(whole(set), 0, Learn::all), std::nullopt);
   EXPECT_EQ(refusal([&] { prompt_of(whole(set), 4, Learn::replies); }),
             "eval.evaluate_example 4 is not among the 4 conversations that are held out, counted from 0");
   EXPECT_NE(refusal([&] { prompt_of(whole(set), -1, Learn::replies); }), "not refused");

@@ -35,7 +35,7 @@ TEST(LitGpt, AMapInPlaceOfAClassIsRefusedWithItsKeys) {
 TEST(LitGpt, SaysWhereASetLiesAndWhatOfItIsLearned) {
   EXPECT_EQ(ours("data.download_dir", "data/dolly"), "data.train_data_path data/dolly");
   EXPECT_EQ(ours("data.mask_prompt", "true"), "data.learn replies");
-  EXPECT_EQ(ours("data.mask_prompt", "false"), "data.learn messages");
+  EXPECT_EQ(ours("data.mask_prompt", "false"), "data.learn all");
 }
 
 TEST(LitGpt, NamesTemplatesByModels) {
@@ -135,7 +135,7 @@ TEST(LitGpt, FilesThatTuneHaveTheRatesOfItsFineTuning) {
     EXPECT_EQ(parsed.settings.train.global_batch_size, 16) << command;
     EXPECT_EQ(parsed.settings.save.keep_last, 0) << command;
     EXPECT_THAT(accounts_of(parsed), HasSubstr("train.min_lr: ignored: LitGPT does not read it when it tunes"));
-    EXPECT_THAT(accounts_of(parsed), HasSubstr("which LitGPT learns too"));
+    EXPECT_EQ(parsed.settings.data.learn, text::Learn::all) << command;
   }
   const Settings trained = read_text("pretrain.yaml", file).settings;
   EXPECT_EQ(trained.lr_schedule.first_step, 1);

@@ -174,9 +174,15 @@ TEST(ChatTemplate, LearnsWhatIsAskedFor) {
   EXPECT_EQ(text_of(render_chat(chatml, kTalk, {.learn = Learn::last_reply}), true), "See you.<|im_end|>");
   EXPECT_EQ(text_of(render_chat(chatml, kTalk, {.learn = Learn::messages}), true),
             "Hi Hello!<|im_end|>ByeSee you.<|im_end|>");
+  for (const Golden& golden : kGolden) {
+    const auto all = render_chat(find_chat_family(golden.family), kTalk, {.learn = Learn::all});
+    EXPECT_EQ(text_of(all, true), text_of(all)) << golden.family;
+  }
   auto talk = kTalk;
   talk[2].learned = false;
   EXPECT_EQ(text_of(render_chat(chatml, talk), true), "See you.<|im_end|>");
+  EXPECT_THAT(text_of(render_chat(chatml, talk, {.learn = Learn::all}), true),
+              testing::AllOf(testing::HasSubstr("Be brief."), testing::Not(testing::HasSubstr("Hello!"))));
 }
 
 // As Qwen3's own template, of the reply that ends the conversation or is asked for.

@@ -29,7 +29,8 @@ int64_t count_documents(const TokenRange& documents) {
   return count;
 }
 
-std::optional<std::vector<int64_t>> prompt_of(const TokenRange& documents, int64_t index, text::Learn learn) {
+std::optional<std::vector<int64_t>> prompt_of(const TokenRange& documents, int64_t index, text::Learn learn,
+                                              std::span<const int32_t> opening) {
   int64_t first = -1, size = 0, seen = 0;
   for_each_document(documents, [&](int64_t begin, int64_t end) {
     if (seen++ != index) return true;
@@ -40,6 +41,14 @@ std::optional<std::vector<int64_t>> prompt_of(const TokenRange& documents, int64
   if (first < 0)
     throw UsageError(fmt::format("eval.evaluate_example {} is not among the {} that are held out, counted from 0",
                                  index, base::plural(seen, "conversation")));
+  if (learn == text::Learn::all) {
+    std::vector<int64_t> ids(static_cast<size_t>(size));
+    documents.copy(first, ids);
+    const auto found = std::ranges::search(ids, opening);
+    if (found.empty()) return std::nullopt;
+    ids.erase(found.end(), ids.end());
+    return ids;
+  }
   std::vector<uint8_t> mask(static_cast<size_t>(size));
   documents.copy_mask(first, mask);
   auto reply = std::ranges::find(mask, uint8_t{1});

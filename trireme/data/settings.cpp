@@ -93,7 +93,8 @@ config::Section section(DataSettings& s) {
                       .classes = text::chat_template_names()}},
                {"data.learn", &s.learn,
                 "which messages of a conversation are learned: replies (all of the assistant's, with the token that "
-                "ends each), last_reply, or messages (the user's too)"},
+                "ends each), last_reply, messages (the user's too), or all (with all words of the template, and system "
+                "messages)"},
                {"data.long_conversations", &s.long_conversations,
                 "what happens to a conversation longer than train.max_seq_length: cut removes its end, drop leaves it "
                 "out"},
@@ -124,7 +125,7 @@ config::Section section(DataSettings& s) {
            {{"dataset_name"}, "nothing is downloaded: the path of the text is data.train_data_path"},
            {{"validation_file", "val_data"}, "the path of the held-out text is data.val_data_path"},
            {{"dataloader_num_workers"}, "threads that prepare batches are data.num_workers"},
-           {{"mask_prompt"}, "what is learned of conversations is data.learn: replies, last_reply or messages"},
+           {{"mask_prompt"}, "what is learned of conversations is data.learn: replies, last_reply, messages or all"},
            {{"ignore_index"}, "tokens that are not learned are marked in the data; leave it out", true},
            {{"include_multiturn_conversations"},
             "conversations are learned whole, with all of their turns; leave it out",

@@ -118,7 +118,7 @@ void check_mask(const ConversationCounts& counts, const fs::path& file, const Co
                     file.string(), base::plural(counts.conversations, "conversation"), counts.without_reply,
                     options.max_tokens > 0 ? fmt::format(" in their first {} tokens", options.max_tokens) : "",
                     counts.dropped > 0 ? fmt::format(" and {} longer than that", counts.dropped) : ""));
-  if (counts.learned == counts.tokens)
+  if (counts.learned == counts.tokens && options.learn != text::Learn::all)
     throw UsageError(
         fmt::format("every token of {} would be learned, questions and answers alike: a chat template tells them "
                     "apart; name one with --data.chat_template, or give the text as plain text",

@@ -47,8 +47,8 @@ text::ChatTokens render_conversation(const Conversation& conversation, const tex
 ///
 /// Cost      one pass over the files, encoded on `num_threads`
 /// Memory    about 2 MB a thread; files are mapped
-/// Errors    UsageError naming file, line and field; also if all tokens are learned, or none, because then the data or
-///           the template is not what the settings say
+/// Errors    UsageError naming file, line and field; also if all tokens are learned and need not be, or none, because
+///           then the data or the template is not what the settings say
 ConversationCounts tokenize_conversations(std::span<const std::filesystem::path> files, const text::ChatFamily& family,
                                           const text::Tokenizer& tokenizer, TokenSetWriter& writer,
                                           const ConversationOptions& options = {});

@@ -86,8 +86,6 @@ void finish_litgpt(Reading& r) {
   finish_offload(r);
   if (!r.is_file()) return;
   const bool adapts = tunes_adapters(r), tunes = adapts || tunes_weights(r);
-  if (const Given* entry = r.find("data.mask_prompt"); entry != nullptr && !r.flag(entry->key))
-    r.tell(*entry, "without the template's own words and system messages, which LitGPT learns too");
   if (tunes) tuning_schedule(r);
   if (tunes && r.known("task") == "language") {  // labels, pairs and rewards are not LitGPT's
     tuning_data(r);
@@ -138,7 +136,7 @@ const Dialect& litgpt() {
                 {.key = "data.mask_prompt",
                  .takes = flag,
                  .setting = "data.learn",
-                 .words = {{"true", "replies"}, {"false", "messages"}}},
+                 .words = {{"true", "replies"}, {"false", "all"}}},
                 {.key = "lora_r", .takes = count, .setting = "lora.r"},
                 {.key = "lora_alpha", .takes = number, .setting = "lora.alpha"},
                 {.key = "lora_dropout", .takes = number, .setting = "lora.dropout"},

@@ -54,6 +54,16 @@ void ChatEncoder::require_stop() const {
                   tokenizer_.name(), family_.stop, family_.name));
 }
 
+std::vector<int32_t> ChatEncoder::opening_of_reply() const {
+  const ChatMessage message{.role = "user", .content = "a"};
+  const std::vector<ChatPiece> pieces = render_chat(family_, {&message, 1}, {.for_reply = true});
+  const auto after =
+      std::find_if(pieces.rbegin(), pieces.rend(), [](const ChatPiece& piece) { return !piece.is_markup; }).base();
+  const size_t before = encode({pieces.data(), static_cast<size_t>(after - pieces.begin())}).ids.size();
+  const std::vector<int32_t> all = encode(pieces).ids;
+  return {all.begin() + static_cast<std::ptrdiff_t>(before), all.end()};
+}
+
 bool ChatEncoder::is_mark(int32_t id) const { return std::find(marks_.begin(), marks_.end(), id) != marks_.end(); }
 
 ChatTokens ChatEncoder::encode(std::span<const ChatPiece> pieces) const {

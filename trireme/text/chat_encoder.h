@@ -32,6 +32,9 @@ class ChatEncoder {
   /// Whether ChatPiece::Token::begin is a token.
   bool begins() const { return !begin_.empty(); }
 
+  /// What stands between a user's message and the reply; empty if the template has nothing there.
+  std::vector<int32_t> opening_of_reply() const;
+
   /// Several threads may call at once.
   ///
   /// Errors    UsageError: the tokenizer encodes a character of the content as a marker of the template

@@ -26,7 +26,7 @@ class Renderer {
 
   void begin(std::span<const ChatMessage> messages) {
     if (family_.begin == nullptr) {
-      pieces_.push_back({.text = "", .is_markup = true, .token = Token::begin});
+      token(Token::begin, false);
     } else {
       markup(family_.begin);
     }
@@ -72,8 +72,10 @@ class Renderer {
   void assistant(const ChatMessage& message, bool is_last, bool is_end) {
     const bool learned = message.learned && (learn_ != Learn::last_reply || is_last);
     open_reply(is_end);
+    is_kept_out_ = !message.learned;
     content(family_.words_begin + words(message.content), learned);
     close_reply(learned);
+    is_kept_out_ = false;
   }
 
   void open_reply(bool is_end) {
@@ -86,7 +88,7 @@ class Renderer {
     const std::string close = family_.assistant.close;
     if (family_.stop == nullptr) {
       markup(close, learned);
-      pieces_.push_back({.text = "", .is_markup = true, .is_learned = learned, .token = Token::end});
+      token(Token::end, learned);
       return;
     }
     const size_t end = close.find(family_.stop) + std::string_view(family_.stop).size();
@@ -105,8 +107,12 @@ class Renderer {
   void markup(const std::string& text, bool learned = false) { add(text, true, learned); }
   void content(const std::string& text, bool learned) { add(text, false, learned); }
   void add(const std::string& text, bool is_markup, bool learned) {
-    if (!text.empty()) pieces_.push_back({.text = text, .is_markup = is_markup, .is_learned = learned});
+    if (!text.empty()) pieces_.push_back({.text = text, .is_markup = is_markup, .is_learned = counts(learned)});
   }
+  void token(Token which, bool learned) {
+    pieces_.push_back({.text = "", .is_markup = true, .is_learned = counts(learned), .token = which});
+  }
+  bool counts(bool learned) const { return learned || (learn_ == Learn::all && !is_kept_out_); }
 
   const ChatFamily& family_;
   Learn learn_;
@@ -114,6 +120,7 @@ class Renderer {
   std::vector<ChatPiece> pieces_;
   std::string system_;  // waits for the first user's turn
   int num_users_ = 0;
+  bool is_kept_out_ = false;  // of a reply that the data give weight 0
 };
 
 }  // namespace

@@ -5,8 +5,10 @@
 namespace trireme::text {
 
 std::span<const config::Choice<Learn>> choices_of(Learn) {
-  static const std::vector<config::Choice<Learn>> kTable = {
-      {Learn::replies, "replies"}, {Learn::last_reply, "last_reply"}, {Learn::messages, "messages"}};
+  static const std::vector<config::Choice<Learn>> kTable = {{Learn::replies, "replies"},
+                                                            {Learn::last_reply, "last_reply"},
+                                                            {Learn::messages, "messages"},
+                                                            {Learn::all, "all"}};
   return kTable;
 }
 

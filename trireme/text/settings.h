@@ -14,6 +14,7 @@ enum class Learn {
   replies,     ///< the assistant's replies, each with the mark that ends it
   last_reply,  ///< only the last reply
   messages,    ///< messages of users and assistant; no markup, no system messages
+  all,         ///< every token, markup too; not replies of weight 0
 };
 std::span<const config::Choice<Learn>> choices_of(Learn);
 

@@ -85,8 +85,12 @@ std::vector<int64_t> sample_prompt(const Settings& settings, const data::Trainin
                               ? static_cast<int64_t>(base::mix_key(static_cast<uint64_t>(settings.seed), 0) %
                                                      static_cast<uint64_t>(data::count_documents(*data.examples)))
                               : number.value_or(0);
-    const auto found =
-        data.chat_template.empty() ? std::nullopt : data::prompt_of(*data.examples, index, settings.data.learn);
+    std::vector<int32_t> opening;
+    if (!data.chat_template.empty())
+      opening = text::ChatEncoder(tokenizer, text::find_chat_family(data.chat_template)).opening_of_reply();
+    const auto found = data.chat_template.empty()
+                           ? std::nullopt
+                           : data::prompt_of(*data.examples, index, settings.data.learn, opening);
     prompt = found.value_or(std::vector<int64_t>());
     if (prompt.empty())
       throw UsageError(fmt::format(
