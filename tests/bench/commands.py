@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import xml.etree.ElementTree
 
@@ -197,6 +198,18 @@ def compares(r):
     refuses(r, ["compare", gemm, r.folder / "text.json"], "text.json", "no benchmark's result")
 
 
+def checkpoints_are_removed_when_stopped(r):
+    """Of one process and of two ranks; the model is large enough that a signal comes in the middle of it."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        for ranks in (1, 2):
+            out = r.folder / f"stopped-{number.name}-{ranks}"
+            process = r.start([r.program, "bench", "checkpoint", "llama-32m", "--train.micro_batch_size", "1", "--train.max_seq_length", "64", "--devices", str(ranks), "--out_dir", str(out)])
+            ring.wait_for(lambda: any(True for _ in out.glob("checkpoint-*/*")) or process.poll() is not None, "bench checkpoint writes")
+            process.send_signal(number)
+            result = r.finish(process)
+            ring.check(result.code == 75 and not list(out.glob("checkpoint-*")), f"bench checkpoint, {ranks} of --devices: {number.name} leaves nothing, exit code 75", f"{result} {list(out.glob('*'))}")
+
+
 with ring.Ring(sys.argv[1]) as r:
     teaches(r)
     takes_what_help_lists(r)
@@ -234,6 +247,7 @@ with ring.Ring(sys.argv[1]) as r:
     ring.check(abs(copied["Lion"] / copied["AdamW"] - 2 / 3) < 1e-6, "bench checkpoint: the stall copies what the optimizer keeps",
                str(copied))
     ring.check(not list((r.folder / "checkpoint").glob("checkpoint-*")), "bench checkpoint removes what it wrote")
+    checkpoints_are_removed_when_stopped(r)
     report = measures(r, "data", "llama-5m", *TINY, "--data", "TextFiles", "--data.train_data_path", r.text)
     ring.check({row["unit"] for row in report["rows"]} == {"tokens/s"} and len(report["rows"]) == 3, "bench data: loaders and a step")
     scaling(r)

@@ -123,6 +123,8 @@ TEST(Good, WhatIsPassedOverIsSaidOnce) {
   EXPECT_THAT(said, HasSubstr("passed over " + ruined.string() + ": it is marked as ruined"));
   EXPECT_THAT(said, HasSubstr("passed over " + damaged.string() + ": "));
   EXPECT_EQ(std::ranges::count(said, '\n'), 2) << said;
+  const std::string told = told_of_passed_over();  // for the ranks that this process starts
+  EXPECT_THAT(told, testing::AllOf(HasSubstr(ruined.string()), HasSubstr(damaged.string())));
   fs::remove_all(good);
   EXPECT_EQ(newest_or_itself(out.path()), out.path()) << "none is good";
 }

@@ -54,6 +54,10 @@ def follows(r, out):
                "checkpoint verify RUN_FOLDER looks at every checkpoint of the run, and tells the ruined one", str(verify))
     ring.check(r.run([r.program, "checkpoint", "verify", str(out / "step-00000004")]).code == 0, "checkpoint verify: the good one is well")
     for name, words in (("generate", ["--prompt", "the sea", "--generate.max_new_tokens", "2"]), ("evaluate", ["--text", str(r.text), "--evaluate.limit", "2"])):
+        for command in ([name, str(out), *words, "--devices", "2"], ["launch", "--nproc_per_node", "2", name, str(out), *words]):
+            result = r.run([r.program, *command])
+            ring.check(result.code == 0 and result.text.count(f"passed over {out}/{newest}") == 1,
+                       f"{command[0]} of two ranks says once what it passes over: the launcher, or rank 0", str(result))
         one, other = (r.run([r.program, name, str(folder), *words]) for folder in (out, out / "step-00000004"))
         text = lambda result: re.sub(r"[0-9.]+ (s|tok/s|ms|MiB).*", "", result.out.replace(str(out / "step-00000004"), str(out)))
         ring.check(one.code == 0 and text(one) == text(other), f"{name} RUN_FOLDER takes the good one", str(one) + str(other))

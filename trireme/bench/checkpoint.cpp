@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "trireme/base/error.h"
@@ -24,6 +26,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+fs::path folder_of(const Settings& settings, const launch::RankEnvironment& environment) {
+  return fs::path(settings.out_dir) /
+         ("checkpoint-" + (environment.job_id.empty() ? std::to_string(getpid()) : environment.job_id));
+}
 
 // A folder below out_dir that all ranks know and rank 0 removes, also after errors.
 class TemporaryFolder {
@@ -79,10 +86,7 @@ int64_t bytes_of(std::span<const engine::GroupState> copy) {
 class CheckpointBench {
  public:
   CheckpointBench(const Settings& settings, const launch::RankEnvironment& environment)
-      : settings_(settings),
-        folder_(fs::path(settings.out_dir) /
-                    ("checkpoint-" + (environment.job_id.empty() ? std::to_string(getpid()) : environment.job_id)),
-                environment.global_rank == 0) {
+      : settings_(settings), folder_(folder_of(settings, environment), environment.global_rank == 0) {
     settings_.out_dir = folder_.path().string();
     settings_.save.mode = checkpoint::SaveMode::async;  // plans memory for the copy
     settings_.save.keep_last = 0;
@@ -218,6 +222,18 @@ Limit best(const std::string& name, const std::vector<double>& seconds, int64_t 
 }
 
 }  // namespace
+
+// A writer may make the folder anew until its process ends, so the folder has to stay away for a while.
+void remove_checkpoint_folder(const Settings& settings, const launch::RankEnvironment& environment) {
+  constexpr int kMostLooks = 100, kQuietLooks = 10;
+  const fs::path folder = folder_of(settings, environment);
+  std::error_code ignored;
+  for (int look = 0, quiet = 0; look < kMostLooks && quiet < kQuietLooks; ++look) {
+    quiet = fs::exists(folder, ignored) ? 0 : quiet + 1;
+    fs::remove_all(folder, ignored);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
 
 int bench_checkpoint(const Settings& settings, const launch::RankEnvironment& environment, const std::string& command) {
   CheckpointBench bench(settings, environment);

@@ -36,6 +36,9 @@ void check_collectives(const Settings& settings, const launch::RankEnvironment& 
 /// Times saving and loading the model's training state in a temporary folder below out_dir. All ranks call it; rank 0
 /// prints.
 int bench_checkpoint(const Settings& settings, const launch::RankEnvironment& environment, const std::string& command);
+/// Removes what bench_checkpoint() has written, for a process that ends in the middle of it: other threads and ranks
+/// may still write.
+void remove_checkpoint_folder(const Settings& settings, const launch::RankEnvironment& environment);
 
 /// Times the batch loader alone, and compares its tokens per second with those that a training step consumes.
 int bench_data(const Settings& settings, const std::string& command);

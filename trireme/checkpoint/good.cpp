@@ -6,11 +6,13 @@
 #include <cstdlib>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/load.h"
 
 namespace trireme::checkpoint {
@@ -26,14 +28,30 @@ bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
   });
 }
 
+/// The checkpoints of which this process, or the launcher that started it, has warned.
+struct Told {
+  Told() {
+    const char* before = std::getenv(kToldVariable);
+    std::istringstream lines(before == nullptr ? "" : before);
+    for (std::string path; std::getline(lines, path);) paths.insert(path);
+  }
+  std::mutex mutex;
+  std::set<std::string> paths;
+};
+
+Told& told() {
+  static Told all;
+  return all;
+}
+
 // Of ranks whose numbers are in these variables (torchrun's and our launcher's), the first one tells.
 void warn_once(const PassedOver& newer) {
   const char* rank = std::getenv("RANK");
   if (rank != nullptr && std::getenv("WORLD_SIZE") != nullptr && std::string_view(rank) != "0") return;
-  static std::mutex mutex;
-  static std::set<fs::path> told;
-  const std::lock_guard lock(mutex);
-  if (told.insert(newer.path).second) base::warn("passed over {}: {}", newer.path.string(), newer.verdict.problem);
+  Told& all = told();
+  const std::lock_guard lock(all.mutex);
+  if (all.paths.insert(newer.path.string()).second)
+    base::warn("passed over {}: {}", newer.path.string(), newer.verdict.problem);
 }
 
 }  // namespace
@@ -69,6 +87,12 @@ fs::path newest_or_itself(const fs::path& folder) {
           newer.path.string());
   for (const PassedOver& newer : passed_over) warn_once(newer);
   return found.value_or(folder);
+}
+
+std::string told_of_passed_over() {
+  Told& all = told();
+  const std::lock_guard lock(all.mutex);
+  return base::join(std::vector<std::string>(all.paths.begin(), all.paths.end()), "\n");
 }
 
 std::optional<fs::path> find_older(const fs::path& folder) {

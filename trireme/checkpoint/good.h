@@ -45,8 +45,13 @@ std::optional<std::filesystem::path> find_latest(const std::filesystem::path& ou
 
 /// What a user means who names a folder: its newest good checkpoint, or, if it has none, the folder itself. Warns of
 /// each newer checkpoint that is passed over, once in a process, and of ranks on the first: commands ask several times.
+/// A launcher has warned for its ranks (kToldVariable).
 /// Errors    UnreadableError: a newer one cannot be read, and may be the newest good one
 std::filesystem::path newest_or_itself(const std::filesystem::path& folder);
+
+/// The variable that tells ranks of which checkpoints their launcher has warned, and its value; empty: of none.
+constexpr const char* kToldVariable = "TRIREME_PASSED_OVER";
+std::string told_of_passed_over();
 
 /// The newest good checkpoint in the same folder that is older than `folder`.
 std::optional<std::filesystem::path> find_older(const std::filesystem::path& folder);

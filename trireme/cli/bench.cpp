@@ -12,6 +12,7 @@
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/start.h"
 #include "trireme/cli/training.h"
+#include "trireme/cli/until_stopped.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/foresight.h"
 #include "trireme/train/setup.h"
@@ -121,16 +122,24 @@ int run_collectives(const Topic& topic, Arguments arguments) {
 }
 
 int run_checkpoint(const Topic& topic, Arguments arguments) {
-  return start({.subcommand = "bench checkpoint",
-                .overlay = overlay(topic),
-                .complete = [&](ParsedSettings& parsed) { complete(topic, parsed); },
-                .plan = train::plan_host,
-                .check = check_model,
-                .run =
-                    [&](const Settings& settings, const launch::RankEnvironment& environment) {
-                      return bench::bench_checkpoint(settings, environment, command_line(topic, arguments));
-                    }},
-               arguments);
+  return start(
+      {.subcommand = "bench checkpoint",
+       .overlay = overlay(topic),
+       .complete = [&](ParsedSettings& parsed) { complete(topic, parsed); },
+       .plan = train::plan_host,
+       .check = check_model,
+       .run =
+           [&](const Settings& settings, const launch::RankEnvironment& environment) {
+             return run_until_stopped(
+                 environment,
+                 [&] { return bench::bench_checkpoint(settings, environment, command_line(topic, arguments)); },
+                 [&] {
+                   bench::remove_checkpoint_folder(settings, environment);
+                   return std::string("stopped by request: nothing is left of it");
+                 });
+           },
+       .when_asked = [](const Settings&) { return launch::WhenStopped::ends; }},
+      arguments);
 }
 
 int run_scaling(const Topic& topic, Arguments arguments) {

@@ -106,6 +106,7 @@ launch::WhenStopped when_stopped(const std::vector<std::string>& words) {
   };
   if (trains(words[0]) || !is_subcommand(words[0])) return launch::WhenStopped::resumes;
   if (words[0] == "evaluate") return launch::WhenStopped::ends;
+  if (words[0] == "bench" && words.size() > 1 && words[1] == "checkpoint") return launch::WhenStopped::ends;
   return words[0] == "generate" && gives("prompts") && gives("output") ? launch::WhenStopped::goes_on
                                                                        : launch::WhenStopped::dies;
 }
@@ -159,6 +160,7 @@ int launch_here(LaunchWords& words) {
     options.nodes = launch::choose_nodes(settings, environment, meeting);
   }
   if (trained) options.remove_leftovers = remover_of_leftovers(options, trained->out_dir);
+  tell_what_was_said(options);
   return launch::launch_ranks(options);
 }
 

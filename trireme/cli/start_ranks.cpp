@@ -33,6 +33,11 @@ std::function<void()> remover_of_leftovers(const launch::LaunchOptions& options,
   return [folder = std::filesystem::absolute(out_dir)] { checkpoint::remove_leftovers(folder); };
 }
 
+void tell_what_was_said(launch::LaunchOptions& options) {
+  if (const std::string told = checkpoint::told_of_passed_over(); !told.empty())
+    options.environment.emplace_back(checkpoint::kToldVariable, told);
+}
+
 int start_ranks(const RankStart& start, launch::RankEnvironment& environment) {
   const Job& job = start.job;
   const Settings& settings = start.parsed.settings;
@@ -62,6 +67,7 @@ int start_ranks(const RankStart& start, launch::RankEnvironment& environment) {
     return fmt::format("newest good checkpoint: {}; continue with: {}", newest->string(),
                        train::how_to_go_on(settings));
   };
+  tell_what_was_said(options);
   return launch::launch_ranks(options);
 }
 

@@ -27,6 +27,9 @@ struct RankStart {
 /// machines come and go, rank 0 does it at its next start.
 std::function<void()> remover_of_leftovers(const launch::LaunchOptions& options, const std::filesystem::path& out_dir);
 
+/// What the ranks need not say again: of which checkpoints this launcher has warned.
+void tell_what_was_said(launch::LaunchOptions& options);
+
 /// Returns   as launch::launch_ranks
 /// Errors    as launch::launch_ranks
 int start_ranks(const RankStart& start, launch::RankEnvironment& environment);

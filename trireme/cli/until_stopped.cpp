@@ -4,10 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <thread>
 
 #include "trireme/base/crew.h"
-#include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/launch/supervise/stop_signal.h"
 
@@ -45,10 +45,10 @@ int run_until_stopped(const launch::RankEnvironment& environment, const std::fun
   } const done{is_done};
   try {
     return work();
-  } catch (const CommError&) {
+  } catch (const std::exception&) {
     if (!launch::stop_requested()) throw;
-    for (;;)
-      std::this_thread::sleep_for(kLook);  // a rank that was asked, too, has ended first: the watch ends this one
+    // A rank that was asked, too, has ended first, or removes what is left: the watch ends this one.
+    for (;;) std::this_thread::sleep_for(kLook);
   }
 }
 

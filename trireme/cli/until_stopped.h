@@ -12,7 +12,8 @@ namespace trireme::cli {
 /// within half a second, and the first rank says `last_words`. Every rank that the request reaches does so at about
 /// the same time. The handlers are installed already (install_stop_signal).
 ///
-/// Errors    what `work` throws, unless another rank has ended first because of the request
+/// Errors    what `work` throws before a stop is requested; what it throws later may follow from the end of another
+/// rank
 int run_until_stopped(const launch::RankEnvironment& environment, const std::function<int()>& work,
                       const std::function<std::string()>& last_words);
 

@@ -109,10 +109,10 @@ std::string first_keys(const Section& section) {
 constexpr std::string_view kPrefix = "TRIREME_";
 
 // Set by launchers for their ranks, and by scripts of this project.
-constexpr std::array<std::string_view, 14> kOfOurOwn = {
+constexpr std::array<std::string_view, 15> kOfOurOwn = {
     "TRIREME_JOB_ID",    "TRIREME_RUN",         "TRIREME_RESTART_COUNT", "TRIREME_TOKEN_FD",   "TRIREME_STORE_FD",
     "TRIREME_REPORT_FD", "TRIREME_LAUNCHER_ID", "TRIREME_FLIGHT_FOLDER", "TRIREME_STARTED_NS", "TRIREME_HOST_ID",
-    "TRIREME_LOCK_FD",   "TRIREME_OUT",         "TRIREME_SLOW",          "TRIREME_TOKEN_FILE"};
+    "TRIREME_LOCK_FD",   "TRIREME_OUT",         "TRIREME_SLOW",          "TRIREME_TOKEN_FILE", "TRIREME_PASSED_OVER"};
 
 // A Kubernetes service named trireme-data sets these in every pod of its namespace.
 bool is_of_kubernetes(std::string_view name) {
