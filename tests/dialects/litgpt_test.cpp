@@ -168,6 +168,37 @@ TEST(LitGpt, FilesThatTuneHaveAConversationInARowAndAlpacasPrompts) {
   EXPECT_EQ(of_task("--task classify"), data::Packing::wrapped);  // which refuses it
 }
 
+TEST(LitGpt, EachClassOfDataHoldsOutItsOwnShare) {
+  const auto of = [](const std::string& data, const std::string& command = "finetune_lora",
+                     const std::string& words = "") {
+    return read_text("tune.yaml", "checkpoint_dir: base\ntrain: {epochs: 2}\n" + data, words, command).settings.data;
+  };
+  EXPECT_EQ(of("data: Alpaca\n").val_split_fraction, 0.03865);
+  EXPECT_EQ(of("data: {class_path: litgpt.data.Alpaca2k, init_args: {mask_prompt: true}}\n").val_split_fraction, 0.05);
+  EXPECT_EQ(of("data: AlpacaGPT4\n").val_split_fraction, 0.03847);
+  EXPECT_EQ(of("data: LIMA\n").val_split_fraction, 0.1);
+  EXPECT_EQ(of("data: Dolly\n").val_split_fraction, 0.1);
+  EXPECT_EQ(of("data: {class_path: litgpt.data.JSON, init_args: {json_path: a.json}}\n").val_split_fraction, 0.05);
+  EXPECT_EQ(of("data: Alpaca2k\n", "pretrain").val_split_fraction, 0.05);
+  EXPECT_EQ(of("data: {class_path: litgpt.data.Alpaca2k, init_args: {val_split_fraction: 0.2}}\n").val_split_fraction,
+            0.2);
+  EXPECT_EQ(of("data: Alpaca2k\n", "finetune_full", "--data Alpaca").val_split_fraction, 0.03865);
+}
+
+TEST(LitGpt, AFileThatTunesWithoutDataTunesOnAlpaca) {
+  const auto of = [](const std::string& words, const std::string& command = "finetune_full") {
+    return read_text("tune.yaml", "checkpoint_dir: base\ntrain: {epochs: 2}\n", words, command).settings.data;
+  };
+  for (const char* command : {"finetune_full", "finetune_lora", "convert_config", "explain config"}) {
+    EXPECT_EQ(of("", command).name, data::Corpus::alpaca) << command;
+    EXPECT_EQ(of("", command).val_split_fraction, 0.03865) << command;
+  }
+  EXPECT_EQ(of("", "pretrain").name, data::Corpus::austen);
+  EXPECT_EQ(of("--data LIMA").name, data::Corpus::lima);
+  EXPECT_NE(of("--data.json_path chat.jsonl").name, data::Corpus::alpaca);  // not Alpaca's file
+  EXPECT_EQ(of("--data.json_path chat.jsonl").val_split_fraction, 0.05);
+}
+
 TEST(LitGpt, FilesThatTuneHaveFiveEpochsIfNothingEndsThem) {
   const auto of = [](const std::string& train, const std::string& words = "") {
     return read_text("tune.yaml", "checkpoint_dir: base\ntrain:\n  micro_batch_size: 1\n" + train, words,

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <string>
+#include <utility>
 
 #include "trireme/dialects/litgpt_model.h"
 #include "trireme/dialects/number_formats.h"
@@ -65,11 +66,26 @@ void tuning_schedule(Reading& r) {
 // LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They write it in
 // Alpaca's form unless prompt_style says another, whatever the model was trained in.
 void tuning_data(Reading& r) {
+  const bool is_placed = r.known("data.train_data_path").has_value() || r.known("data.mixture").has_value();
+  if (!is_placed) r.suggest("data", "Alpaca");  // what it tunes on without data
   r.suggest("data.packing", "none");
   constexpr std::string_view kOthers[] = {"flan", "longform", "textfiles", "austen"};  // these have a form of their own
   const std::string set = lower(r.known("data").value_or(""));
   if (!r.is_given("data") || std::ranges::find(kOthers, set) == std::end(kOthers))
     r.suggest("data.chat_template", "alpaca");
+}
+
+// Each of LitGPT's classes of data holds out a share of its own; the others have files for it, or none here.
+void held_out_share(Reading& r, bool tunes) {
+  constexpr std::pair<std::string_view, std::string_view> kShares[] = {{"alpaca", "0.03865"},     {"alpaca2k", "0.05"},
+                                                                       {"alpacagpt4", "0.03847"}, {"dolly", "0.1"},
+                                                                       {"lima", "0.1"},           {"json", "0.05"}};
+  if (r.known("data.mixture") || r.known("data.val_data_path")) return;
+  const bool is_named = r.is_given("data") || !r.known("data.train_data_path");
+  if (!is_named && !tunes) return;
+  const std::string set = is_named ? lower(r.known("data").value_or("")) : "json";  // a file alone is JSON's
+  for (const auto& [name, share] : kShares)
+    if (set == name) r.suggest("data.val_split_fraction", share);
 }
 
 // A length that is null is none.
@@ -91,6 +107,7 @@ void finish_litgpt(Reading& r) {
     tuning_data(r);
     tuning_length(r);
   }
+  if (r.known("task") == "language") held_out_share(r, tunes);
   if (adapts) r.suggest("lora.r", "8");
   r.suggest("save.keep_last", "0");
   r.suggest("train.global_batch_size", tunes ? "16" : "512");
