@@ -259,6 +259,21 @@ TEST(DeepSpeed, WithoutFp16AndBf16ItIsFloat32) {
   EXPECT_EQ(of(R"({"train_batch_size": 4})", "--precision bf16-mixed").precision.format, bf16_mixed);
 }
 
+TEST(DeepSpeed, AutocastLeavesWeightsWithoutMastersAsTheyAre) {
+  const auto file = [](const std::string& masters, const std::string& autocast) {
+    return R"({"zero_optimization": {"stage": 3}, "bf16": {"enabled": true)" + masters + R"(}, "torch_autocast": )" +
+           autocast + "}";
+  };
+  const std::string none = R"(, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true)",
+                    on = R"({"enabled": true, "dtype": "torch.bfloat16"})";
+  EXPECT_EQ(of(file(none, on)).precision.format, model::NumberFormat::bf16_true);
+  EXPECT_EQ(of(file("", on)).precision.format, model::NumberFormat::bf16_mixed);
+  EXPECT_THAT(accounts_of(read_text("ds.json", file(none, on))),
+              HasSubstr("torch_autocast.enabled: precision, as bf16.enabled says it\n"));
+  EXPECT_THAT(refused(file("", R"({"enabled": true, "dtype": "float16"})")),
+              HasSubstr("torch_autocast computes in another dtype than bf16.enabled\n"));
+}
+
 TEST(DeepSpeed, AutomaticFp16HasItsLossScaleIfTheRunComputesInFp16) {
   const char* file = R"({"fp16": {"enabled": "auto", "initial_scale_power": 12, "loss_scale_window": 500}})";
   const model::PrecisionSettings half = of(file, "--precision 16-mixed").precision;

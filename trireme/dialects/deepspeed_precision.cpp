@@ -67,6 +67,14 @@ void autocast(Reading& r, const Given& entry) {
   const std::string_view format = mixed_format(r.text("torch_autocast.dtype", "bfloat16"));
   if (format.empty() || format == "32-true")
     return r.refuse(*r.find("torch_autocast.dtype"), "torch_autocast computes in bfloat16 or float16", "take bfloat16");
+  // Beside fp16 or bf16 it says nothing more: weights have that dtype already, with fp32 masters or without.
+  for (const std::string_view key : {"fp16.enabled", "bf16.enabled"}) {
+    if (!r.flag(key)) continue;
+    if (format != (key == "bf16.enabled" ? "bf16-mixed" : "16-mixed"))
+      return r.refuse_both(entry, *r.find(key), fmt::format("torch_autocast computes in another dtype than {}", key),
+                           "let both say the same, or leave torch_autocast out");
+    return r.tell(entry, fmt::format("precision, as {} says it", key));
+  }
   r.set("precision", format, entry);
 }
 
