@@ -36,6 +36,27 @@ TEST(Accelerate, TheFileForTwoMachinesCountsProcessesOfBoth) {
               HasSubstr("5 processes cannot be divided among 2 machines\n  a.yaml:3: num_processes: 5\n  a.yaml:2"));
 }
 
+TEST(Accelerate, NoDistributionIsOneProcessWhateverTheCounts) {
+  const ParsedSettings parsed =
+      yaml("distributed_type: \"NO\"\nnum_machines: 2\nmachine_rank: 1\nnum_processes: 8\nmixed_precision: bf16\n");
+  EXPECT_EQ(parsed.settings.devices, 1);
+  EXPECT_EQ(parsed.settings.num_nodes, 1);
+  EXPECT_EQ(parsed.settings.launch.node_rank, std::nullopt);
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("num_processes: devices 1, as distributed_type NO starts one process\n"));
+  EXPECT_EQ(yaml("distributed_type: \"NO\"\n").settings.devices, 1);
+  EXPECT_EQ(yaml("distributed_type: \"NO\"\nnum_processes: 8\n", "--devices 4").settings.devices, 4);
+}
+
+TEST(Accelerate, MachinesOfTheCommandLineDivideItsProcesses) {
+  const std::string file = "distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 1\n";
+  const Settings two = yaml(file, "--num_nodes 2").settings;
+  EXPECT_EQ(two.num_nodes, 2);
+  EXPECT_EQ(two.devices, 4);
+  EXPECT_THAT(wrong(file, "--num_nodes 3"), HasSubstr("8 processes cannot be divided among 3 machines\n"));
+  EXPECT_EQ(yaml(file, "--num_nodes 3 --devices 2").settings.devices, 2);
+  EXPECT_EQ(yaml("distributed_type: MULTI_GPU\nnum_processes: -1\n", "--devices 2").settings.devices, 2);
+}
+
 TEST(Accelerate, FsdpOfBothVersionsIsAStrategyWithItsPrefetchAndWrapping) {
   const Settings one =
       yaml(

@@ -20,21 +20,41 @@ namespace {
 
 constexpr std::string_view kUnread[] = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM", "TP"};
 
-// num_processes counts the ranks of all machines.
-void processes(Reading& r, const Given& entry) {
-  const int64_t total = *r.count(entry.key), machines = std::max<int64_t>(r.count("num_machines").value_or(1), 1);
-  if (total < 1)
-    return r.refuse(entry, fmt::format("num_processes {} is not a number of ranks", entry.text), "say --devices N");
-  if (total % machines != 0)
-    return r.refuse_both(entry, *r.find("num_machines"),
-                         fmt::format("{} processes cannot be divided among {} machines", total, machines),
-                         "num_processes counts the ranks of all machines");
-  r.set("devices", std::to_string(total / machines), entry);
+bool is_one_process(const Reading& r) { return lower(r.text("distributed_type")) == "no"; }
+
+constexpr std::string_view kOneProcess = "as distributed_type NO starts one process";
+
+void machine_count(Reading& r, const Given& entry) {
+  if (!is_one_process(r)) return r.set("num_nodes", entry.text, entry);
+  r.set("num_nodes", "1", entry);
+  if (r.count(entry.key) != 1) r.tell(entry, kOneProcess);
 }
 
 void machine_rank(Reading& r, const Given& entry) {
-  if (r.count("num_machines").value_or(1) > 1) return r.set("launch.node_rank", entry.text, entry);
+  if (r.count("num_machines").value_or(1) > 1 && !is_one_process(r))
+    return r.set("launch.node_rank", entry.text, entry);
   r.ignore(entry, "there is one machine");
+}
+
+// num_processes counts the ranks of all machines, whose number the command line may know better than the file.
+void processes(Reading& r) {
+  const Given* entry = r.find("num_processes");
+  if (entry == nullptr) return is_one_process(r) ? r.suggest("devices", "1") : void();
+  if (r.is_settled(*entry)) return;  // refused
+  const int64_t total = r.count(entry->key).value_or(0);
+  const auto machines = std::max<int64_t>(r.known_count("num_nodes").value_or(1), 1);
+  if (r.counts_more("devices") && (total < 1 || total % machines != 0)) return r.ignore(*entry, "devices says it");
+  if (total < 1)
+    return r.refuse(*entry, fmt::format("num_processes {} is not a number of ranks", entry->text), "say --devices N");
+  if (is_one_process(r)) {
+    r.set("devices", "1", *entry);
+    return total != 1 ? r.tell(*entry, kOneProcess) : void();
+  }
+  if (total % machines == 0) return r.set("devices", std::to_string(total / machines), *entry);
+  const std::string what = fmt::format("{} processes cannot be divided among {} machines", total, machines);
+  constexpr std::string_view kWay = "num_processes counts the ranks of all machines";
+  const Given* number = r.find("num_machines");
+  number != nullptr ? r.refuse_both(*entry, *number, what, kWay) : r.refuse(*entry, what, kWay);
 }
 
 void old_fp16(Reading& r, const Given& entry) {
@@ -54,6 +74,7 @@ void finish_accelerate(Reading& r) {
              fmt::format("there are {}", fmt::join(kUnread, ", ")));
     return;
   }
+  processes(r);
   r.suggest("precision", "32-true");  // without mixed_precision it is "no"
   if (const Given* copies = copies_of_whole_weights(r))
     return r.refuse(*copies, "copies of whole weights are not FSDP",
@@ -71,7 +92,6 @@ void finish_accelerate(Reading& r) {
     megatron_strategy(r);
   }
   finish_offload(r);
-  if (name == "no" && r.find("num_processes") == nullptr) r.suggest("devices", "1");
   r.ignore_rest(fmt::format("distributed_type {} does not read it", type->text));
 }
 
@@ -93,8 +113,8 @@ std::vector<Row> top_rows() {
       {.key = "fp16", .takes = flag, .becomes = "precision 16-mixed (the old form)", .by = old_fp16},
       {.key = "use_cpu", .takes = flag, .ignored = "accelerator says what ranks compute on"},
       {.key = "debug", .takes = flag, .ignored = "collectives are always compared between ranks"},
-      {.key = "num_processes", .takes = count, .becomes = "devices: its share of num_machines", .by = processes},
-      {.key = "num_machines", .takes = count, .setting = "num_nodes"},
+      {.key = "num_processes", .takes = count, .becomes = "devices: its share of num_machines; NO starts one"},
+      {.key = "num_machines", .takes = count, .becomes = "num_nodes; NO starts one process", .by = machine_count},
       {.key = "machine_rank", .takes = count, .becomes = "launch.node_rank", .by = machine_rank},
       {.key = "gpu_ids", .ignored = "GPUs are chosen with CUDA_VISIBLE_DEVICES; ranks on processors have none"},
       {.key = "main_process_ip", .takes = text, .setting = "launch.master_addr"},
