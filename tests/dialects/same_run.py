@@ -121,6 +121,15 @@ def all_dialects(runs):
     runs.same("accelerate", ["--config", fsdp, *OPTIMIZER, *BATCH])
     runs.converted("accelerate", ["--config", fsdp, *OPTIMIZER, *BATCH])
     runs.same("accelerate-launch", [*OPTIMIZER, *BATCH], ("launch", "--config_file", fsdp, "--", "pretrain", "llama-5m"))
+    eight = runs.file("eight.yaml", FSDP.replace("num_processes: 2", "num_processes: 8"))
+    for name, words in {"processes": ["--num_processes", "2"], "ranks": ["--nproc_per_node", "2"]}.items():
+        runs.same(f"accelerate-launch-{name}", [*OPTIMIZER, *BATCH], ("launch", "--config_file", eight, *words, "--", "pretrain", "llama-5m"))
+    machines = runs.file("machines.yaml", FSDP.replace("num_machines: 1", "num_machines: 4").replace("num_processes: 2", "num_processes: -1"))
+    runs.same("accelerate-launch-machines", [*OPTIMIZER, *BATCH],
+              ("launch", "--config_file", machines, "--num_machines", "1", "--num_processes", "2", "--", "pretrain", "llama-5m"))
+    one = runs.file("no.yaml", "distributed_type: 'NO'\nnum_processes: 8\nmixed_precision: 'no'\n")
+    runs.same("accelerate-launch-one", [*OPTIMIZER, *BATCH],
+              ("launch", "--config_file", one, "--num_processes", "2", "--", "pretrain", "llama-5m"))
     named = runs.file("named.yaml", "distributed_type: DEEPSPEED\nnum_processes: 2\n"
                       f"deepspeed_config: {{deepspeed_config_file: {path}, zero3_init_flag: true}}\n")
     runs.same("accelerate-deepspeed", ["--config", named])

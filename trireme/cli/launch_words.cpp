@@ -192,25 +192,44 @@ void take_nodes(const OtherOptions& other, Settings& s) {
   s.num_nodes = *count;
 }
 
+// num_processes counts the ranks of all machines.
+void take_processes(int64_t num_processes, Settings& s) {
+  if (num_processes % s.num_nodes != 0)
+    throw UsageError(
+        fmt::format("error: --num_processes {} cannot be divided among {} machines", num_processes, s.num_nodes));
+  s.devices = num_processes / s.num_nodes;
+}
+
 // What Accelerate's file says of ranks and machines, unless an option says it. A subcommand that trains reads the rest
-// of the file itself.
-void take_file(const config::Parsed& parsed, const std::string& path, LaunchWords& words) {
-  const Settings file =
-      read_settings(std::vector<std::string>{"--config_file", path}, training_overlay("pretrain")).settings;
+// of the file itself, with the counts that options say.
+void take_file(const config::Parsed& parsed, const OtherOptions& other, LaunchWords& words) {
   const auto is_given = [&](std::string_view ours) {
     const auto* theirs = std::ranges::find_if(kOfAccelerate, [&](const auto& pair) { return pair.second == ours; });
     return parsed.given(std::string(ours)) ||
            (theirs != std::end(kOfAccelerate) && parsed.given(std::string(theirs->first)));
   };
   Settings& s = words.settings;
-  if (!is_given("nproc_per_node")) s.devices = file.devices.value_or(1);
+  const bool gives_devices = is_given("nproc_per_node") || other.num_processes;
+  std::vector<std::string> reads = {"--config_file", *other.config_file};
+  if (is_given("nnodes") && !s.launch.nnodes)  // of MIN:MAX machines the file's count divides its processes
+    reads.insert(reads.end(), {"--num_nodes", std::to_string(s.num_nodes)});
+  // num_processes are those of all machines, whose number the file may say.
+  if (gives_devices) reads.insert(reads.end(), {"--devices", std::to_string(other.num_processes.value_or(*s.devices))});
+  const Settings file = read_settings(reads, training_overlay("pretrain")).settings;
   if (!is_given("nnodes")) s.num_nodes = file.num_nodes;
+  if (!gives_devices) s.devices = file.devices.value_or(1);
+  if (other.num_processes) take_processes(*other.num_processes, s);
   if (!is_given("node_rank")) s.launch.node_rank = file.launch.node_rank;
   if (!is_given("master_addr")) s.launch.master_addr = file.launch.master_addr;
   if (!is_given("master_port")) s.launch.master_port = file.launch.master_port;
   if (!is_given("hostfile")) s.launch.hostfile = file.launch.hostfile;
   words.gives_devices = words.gives_nodes = true;
-  if (trains(words.program[0])) words.program.insert(words.program.begin() + 1, {"--config_file", path});
+  if (!trains(words.program[0])) return;
+  std::vector<std::string> more = {"--config_file", *other.config_file};
+  const bool has_hosts = s.launch.hosts || s.launch.hostfile;  // which are told how many ranks they start
+  if ((gives_devices || is_given("nnodes")) && !has_hosts)
+    more.insert(more.end(), {"--devices", std::to_string(*s.devices), "--num_nodes", std::to_string(s.num_nodes)});
+  words.program.insert(words.program.begin() + 1, more.begin(), more.end());
 }
 
 // The others are settings of the launcher that no option sets.
@@ -303,12 +322,10 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
   s.devices = other.nproc_per_node.value_or(std::max(1U, std::thread::hardware_concurrency()));
   words.gives_devices = parsed.given("nproc_per_node");
   words.gives_nodes = parsed.given("nnodes") || parsed.given("num_machines");
-  if (other.config_file) take_file(parsed, *other.config_file, words);
-  if (other.num_processes) {
-    if (*other.num_processes % s.num_nodes != 0)
-      throw UsageError(fmt::format("error: --num_processes {} cannot be divided among {} machines",
-                                   *other.num_processes, s.num_nodes));
-    s.devices = *other.num_processes / s.num_nodes;
+  if (other.config_file) {
+    take_file(parsed, other, words);
+  } else if (other.num_processes) {
+    take_processes(*other.num_processes, s);
     words.gives_devices = true;
   }
   words.options = options_of(parsed, options);
