@@ -136,6 +136,34 @@ TEST(DeepSpeed, AutoLeavesTheRunsOwnSetting) {
               HasSubstr("DeepSpeed takes no auto for zero_optimization.stage"));
 }
 
+TEST(DeepSpeed, AutoOfKeysThatItFillsInNowhereIsItsDefault) {
+  const ParsedSettings parsed = read_text("ds.json", R"({"zero_optimization": {"stage": 3, "overlap_comm": "auto",
+      "stage3_gather_16bit_weights_on_model_save": "auto", "sub_group_size": "auto", "zero_quantized_weights": "auto",
+      "stage3_max_live_parameters": "auto", "offload_optimizer": {"device": "auto", "pin_memory": "auto"}},
+      "fp16": {"enabled": true, "loss_scale": "auto", "initial_scale_power": "auto"}})");
+  const ParsedSettings plain =
+      read_text("ds.json", R"({"zero_optimization": {"stage": 3}, "fp16": {"enabled": true}})");
+  EXPECT_EQ(to_yaml(parsed.settings), to_yaml(plain.settings));
+  EXPECT_THAT(accounts_of(parsed),
+              HasSubstr("zero_optimization.offload_optimizer.device: ignored: DeepSpeed drops auto, so its default "
+                        "counts\n"));
+  EXPECT_THAT(refused(R"({"activation_checkpointing": {"number_checkpoints": "auto"}})"),
+              HasSubstr("DeepSpeed takes no auto for"));
+}
+
+TEST(DeepSpeed, KeysThatBeginWithAnUnderscoreAreComments) {
+  const ParsedSettings parsed = read_text(
+      "ds.json", R"({"_comment": "for Llama", "seed": 7, "zero_optimization": {"_why": {"a": 1}, "stage": 2}})");
+  EXPECT_EQ(parsed.settings.seed, 7);
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("_comment: ignored: it begins with _, so it is a comment\n"));
+}
+
+TEST(DeepSpeed, NoLiveParametersReleaseEachUnitAtOnce) {
+  for (const char* key : {"stage3_max_live_parameters", "max_live_parameters"})
+    EXPECT_EQ(of(std::string(R"({"zero_optimization": {"stage": 3, ")") + key + "\": 0}}").schedule.limit_unsharded, 1)
+        << key;
+}
+
 TEST(DeepSpeed, AutoLeavesWhatACommandHasByItself) {
   const auto tuned = [](const std::string& json) {
     const Folder folder;

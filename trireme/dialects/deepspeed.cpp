@@ -3,6 +3,8 @@
 // deepspeed_*.cpp.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/dialects/batch.h"
 #include "trireme/dialects/deepspeed_parts.h"
 #include "trireme/dialects/dialect.h"
@@ -50,6 +52,16 @@ void loggers(Reading& r, const Given& entry) {
 }
 
 void stages(Reading& r, const Given& entry) { r.set("mesh.pp", entry.text, entry); }
+
+// What it reads as a DeepSpeedConfigModel (config_utils.py). A stage has to be said, because all else depends on it.
+bool drops_auto(std::string_view key) {
+  constexpr std::string_view kModels[] = {
+      "zero_optimization.", "fp16.",           "bf16.",           "tensorboard.",  "wandb.",
+      "csv_monitor.",       "comet.",          "flops_profiler.", "comms_logger.", "hybrid_engine.",
+      "compile.",           "tensor_parallel."};
+  return key != "zero_optimization.stage" &&
+         std::ranges::any_of(kModels, [&](std::string_view model) { return key.starts_with(model); });
+}
 
 std::vector<Row> other_rows() {
   using enum Takes;
@@ -190,7 +202,7 @@ const Dialect& deepspeed() {
               .about =
                   "A JSON file, as `--deepspeed_config` or transformers' `deepspeed` takes it: "
                   "`trireme pretrain MODEL --config ds.json --devices 8`. `auto` is what transformers makes of it: "
-                  "the run's own setting counts.",
+                  "the run's own setting counts, or DeepSpeed's default. Keys that begin with `_` are comments.",
               .marks = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
                         "zero_optimization", "fp16", "bf16", "bfloat16", "gradient_clipping", "steps_per_print",
                         "wall_clock_breakdown", "zero_allow_untested_optimizer", "scheduler", "tensor_parallel",
@@ -199,6 +211,7 @@ const Dialect& deepspeed() {
               .is_json = true,
               .file_options = {"deepspeed", "deepspeed_config"},
               .renamed_maps = {{"bfloat16", "bf16"}},
+              .drops_auto = drops_auto,
               .finish = finish_deepspeed};
     for (const auto& rows :
          {other_rows(), ds::precision_rows(), ds::zero_rows(), ds::optimizer_rows(), ds::scheduler_rows()})

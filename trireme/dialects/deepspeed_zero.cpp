@@ -72,6 +72,11 @@ void prefetch_bucket(Reading& r, const Given& entry) {
   r.set("schedule.prefetch", "1", entry);
 }
 
+// 0 releases weights at once; a unit's are gathered at the least.
+void live_parameters(Given& given) {
+  if (base::parse_count(given.text) == 0) given.text = "1";
+}
+
 void overlap(Reading& r, const Given& entry) { r.set("schedule.reduce_lag", r.flag(entry.key) ? "1" : "0", entry); }
 
 }  // namespace
@@ -133,8 +138,14 @@ std::vector<Row> zero_rows() {
       {.key = "zero_optimization.model_persistence_threshold",
        .takes = count,
        .ignored = "no parameters stay gathered"},
-      {.key = "zero_optimization.stage3_max_live_parameters", .takes = count, .setting = "schedule.limit_unsharded"},
-      {.key = "zero_optimization.max_live_parameters", .takes = count, .setting = "schedule.limit_unsharded"},
+      {.key = "zero_optimization.stage3_max_live_parameters",
+       .takes = count,
+       .setting = "schedule.limit_unsharded",
+       .adapt = live_parameters},
+      {.key = "zero_optimization.max_live_parameters",
+       .takes = count,
+       .setting = "schedule.limit_unsharded",
+       .adapt = live_parameters},
       {.key = "zero_optimization.stage3_max_reuse_distance",
        .takes = count,
        .ignored = "the schedule knows each reader: weights are freed after the last one"},

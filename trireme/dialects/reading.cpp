@@ -23,6 +23,9 @@ bool asks_for_nothing(const Row& row, const Given& entry) {
   return std::ranges::any_of(kNothing, is_it) || std::ranges::any_of(row.off, is_it);
 }
 
+// JSON has no comments, so people write them as "_comment".
+bool is_comment(std::string_view key) { return key.starts_with('_') || key.find("._") != std::string_view::npos; }
+
 constexpr std::string_view name_of(Takes takes) {
   switch (takes) {
     case Takes::anything:
@@ -89,6 +92,7 @@ void Reading::translate(const Given& entry) {
   }
   const Row* row = find_row(dialect_, entry.key);
   if (row == nullptr) {
+    if (dialect_.is_json && is_comment(entry.key)) return ignore(entry, "it begins with _, so it is a comment");
     if (entry.kind == Given::Kind::section) return ignore(entry, "it is empty");
     Given native = entry;
     table_.translate(native);
@@ -101,6 +105,8 @@ void Reading::translate(const Given& entry) {
   if (entry.kind == Given::Kind::section) return ignore(entry, "it is empty");
   if (entry.kind == Given::Kind::null) return ignore(entry, fmt::format("null is {}'s default", dialect_.system));
   if (is_auto(entry) && !row->automatic.empty()) return account(entry, false, row->automatic);
+  if (is_auto(entry) && dialect_.drops_auto != nullptr && dialect_.drops_auto(entry.key))
+    return ignore(entry, fmt::format("{} drops auto, so its default counts", dialect_.system));
   if (is_auto(entry) && row->ignored.empty() && row->setting.empty())
     return refuse(entry, fmt::format("{} takes no auto for {}", dialect_.system, entry.key), "give a value");
   if (!has_right_type(*row, entry)) return;
