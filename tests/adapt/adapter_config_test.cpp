@@ -83,6 +83,7 @@ TEST(AdapterConfig, KeysThatChangeTheMathematicsAreRefusedByName) {
                                                            {"target_parameters", {"mlp.experts.down_proj"}},
                                                            {"bias", "all"},
                                                            {"bias", "lora_only"},
+                                                           {"enable_lora", {true, false, true}},
                                                            {"init_lora_weights", "pissa_niter_4"},
                                                            {"init_lora_weights", "loftq"},
                                                            {"init_lora_weights", "mica"},
@@ -113,6 +114,9 @@ TEST(AdapterConfig, ValuesThatChangeNothingAreAccepted) {
                                                                             {"layers_to_transform", json::array()},
                                                                             {"target_modules", nullptr},
                                                                             {"task_type", nullptr},
+                                                                            {"enable_lora", nullptr},
+                                                                            {"merge_weights", false},
+                                                                            {"a_key_of_peft_0_99", nullptr},
                                                                             {"r", 8.0}})
     EXPECT_EQ(refusal(key, value), "accepted") << key;
 }

@@ -16,9 +16,11 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// Keys with any value: they say where the file comes from, or count only beside another key that is refused.
-constexpr const char* kAnyValue[] = {"auto_mapping",   "peft_version",      "revision",      "inference_mode",
-                                     "runtime_config", "qalora_group_size", "megatron_core", "eva_config"};
+/// Keys with any value: they say where the file comes from or when a program merges it, or count only beside another
+/// key that is refused.
+constexpr const char* kAnyValue[] = {"auto_mapping",   "peft_version",  "revision",
+                                     "inference_mode", "merge_weights", "runtime_config",
+                                     "megatron_core",  "eva_config",    "qalora_group_size"};
 
 /// Keys that are accepted if they are null, false or empty; otherwise refused, because of `why`.
 struct Neutral {
@@ -29,6 +31,7 @@ constexpr Neutral kNeutral[] = {
     {"alora_invocation_tokens", "an adapter that starts at certain tokens is no fixed change of the weights"},
     {"arrow_config", "a choice between adapters for each token is not supported"},
     {"corda_config", "it changes the base model's weights"},
+    {"enable_lora", "adapters of single parts of a fused matrix are not supported"},  // PEFT before 0.3
     {"ensure_weight_tying", "an adapter of a tied matrix belongs to the one module that it names"},
     {"kasa_config", "singular values beside A and B are not supported"},
     {"layer_replication", "repeated blocks are not supported"},
@@ -134,7 +137,7 @@ class Reader {
 
   void refuse_unknown() const {
     for (const auto& [key, value] : object_.items())
-      if (!known_.contains(key))
+      if (!known_.contains(key) && !value.is_null())  // null says nothing, whatever it is of
         refuse(key, "this key is not known, and to ignore it could mis-scale the adapter, so it is refused");
   }
 
