@@ -149,6 +149,25 @@ TEST(Accelerate, DeepSpeedInlineAndInAFileOfItsOwn) {
   }
 }
 
+TEST(Accelerate, ADeepSpeedFileThatIsMissingIsOneMistake) {
+  const std::string said =
+      wrong("distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  deepspeed_config_file: no/ds.json\n");
+  EXPECT_TRUE(said.starts_with("error: cannot open no/ds.json")) << said;
+  EXPECT_THAT(said,
+              HasSubstr("\n  a.yaml:4: deepspeed_config_file: no/ds.json\n  deepspeed_config.deepspeed_config_file "
+                        "names a file of DeepSpeed, which has to be there"));
+  EXPECT_EQ(said.find("error:", 1), std::string::npos) << said;
+  EXPECT_EQ(said.find("--config"), std::string::npos) << said;
+}
+
+TEST(Accelerate, KeysOfOldFilesAreKnown) {
+  const ParsedSettings parsed = yaml(
+      "distributed_type: DEEPSPEED\nnum_processes: 2\ndynamo_backend: 'NO'\ndeepspeed_config:\n"
+      "  zero_stage: 3\n  seq_parallel_communication_data_type: bf16\n");
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("dynamo_backend: ignored: nothing is compiled at run time here\n"));
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("seq_parallel_communication_data_type: ignored: tokens are sent"));
+}
+
 TEST(Accelerate, TheDeepSpeedFileSaysWhichPrecisionUnlessItLeavesIt) {
   const Folder folder;
   const auto words = [&](const std::string& mixed, const std::string& json) {

@@ -132,11 +132,11 @@ std::vector<Given> read_yaml_tree(std::string contents, const std::string& name,
   return Reader(std::move(contents), name, nullptr, problems).read();
 }
 
-std::optional<std::string> read_settings_file(const std::filesystem::path& path, Problems& problems) try {
+std::optional<std::string> read_settings_file(const std::filesystem::path& path, Problems& problems,
+                                              const std::vector<Source>& sources, std::string_view hint) try {
   return base::read_file_or_pipe(path, YamlLimits{}.bytes);
 } catch (const base::FileError& error) {
-  problems.add(error.what(), {},
-               "--config takes the path of a YAML file of settings, for instance configs/austen.yaml");
+  problems.add(error.what(), sources, hint);
   return std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/config/declaration.h"
@@ -21,8 +22,11 @@ std::vector<Given> read_yaml(std::string contents, const std::string& name, cons
 /// kind section.
 std::vector<Given> read_yaml_tree(std::string contents, const std::string& name, Problems& problems);
 
-/// The contents of a file of settings; nothing, and a problem, if it cannot be read.
-std::optional<std::string> read_settings_file(const std::filesystem::path& path, Problems& problems);
+/// The contents of a file of settings; nothing, and a problem, if it cannot be read. `sources` are the lines that name
+/// the file, and `hint` says what it has to be.
+std::optional<std::string> read_settings_file(
+    const std::filesystem::path& path, Problems& problems, const std::vector<Source>& sources = {},
+    std::string_view hint = "--config takes the path of a YAML file of settings, for instance configs/austen.yaml");
 
 /// Limits for YAML from strangers, checked before it becomes a tree. A few hundred bytes of aliases to aliases can mean
 /// a billion values, and a tree takes a hundred bytes for each.

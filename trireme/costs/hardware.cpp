@@ -205,7 +205,8 @@ Hardware read_hardware(const std::string& name_or_path) {
         "file",
         name_or_path, nearest_hint(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
   config::Problems problems;
-  const auto text = config::read_settings_file(name_or_path, problems);
+  const auto text = config::read_settings_file(
+      name_or_path, problems, {}, "a file of hardware is what trireme bench calibrate writes, or has its form");
   problems.throw_if_any();
   Hardware h = parse_hardware(*text, name_or_path);
   h.path = name_or_path;

@@ -10,6 +10,7 @@
 #include "trireme/dialects/accelerate_parts.h"
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/offload.h"
+#include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects {
 
@@ -132,7 +133,8 @@ std::vector<Row> top_rows() {
       {.key = "tpu_env", .ignored = kTpu},
       {.key = "command_file", .takes = text, .ignored = kTpu},
       {.key = "commands", .ignored = kTpu},
-      {.key = "dynamo_config.*", .ignored = "nothing is compiled at run time here"},
+      {.key = "dynamo_config.*", .ignored = kCompiled},
+      {.key = "dynamo_backend", .takes = text, .ignored = kCompiled},  // the old form
       {.key = "fp8_config.*",
        .ignored = "numbers of 8 bits are e4m3 (gradients e5m2), with a new scale for every product"},
       {.key = "mpirun_config.*", .ignored = "mpirun starts trireme itself: docs/launching.md"},

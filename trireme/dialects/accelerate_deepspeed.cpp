@@ -10,7 +10,6 @@
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/offload.h"
 #include "trireme/dialects/reasons.h"
-#include "trireme/dialects/systems.h"
 
 namespace trireme::dialects::accelerate_parts {
 
@@ -54,15 +53,15 @@ bool makes_8_bits(Reading& r, const config::ForeignFile& file) {
 }
 
 // Refuses inline keys beside a DeepSpeed file, as Accelerate does, and reads the file.
-void deepspeed_file(Reading& r, const Given& entry, config::Problems& problems) {
+void deepspeed_file(Reading& r, const Given& entry) {
   constexpr std::string_view kInline[] = {
       "zero_stage",           "gradient_accumulation_steps", "gradient_clipping",       "offload_optimizer_device",
       "offload_param_device", "offload_optimizer_nvme_path", "offload_param_nvme_path", "zero3_save_16bit_model"};
   for (const std::string_view key : kInline)
     if (const Given* both = r.find(in(kDeepSpeed, key)); both != nullptr)
       r.refuse_both(entry, *both, fmt::format("deepspeed_config_file has its own {}", key), "keep one of the two");
-  const auto file = read_named_file(deepspeed(), entry.text, problems);
-  if (!file) return r.refuse(entry, fmt::format("the DeepSpeed file {} cannot be read", entry.text), "");
+  const auto file = r.named_file(deepspeed(), entry.text, entry);
+  if (!file) return;
   const bool has_8_bits = makes_8_bits(r, *file);
   r.include(deepspeed(), *file);
   if (has_8_bits) r.set("precision", "fp8-mixed", *r.find("mixed_precision"));
@@ -114,13 +113,14 @@ std::vector<Row> deepspeed_rows() {
       {.key = "deepspeed_config.deepspeed_hostfile", .takes = text, .setting = "launch.hostfile"},
       {.key = "deepspeed_config.deepspeed_inclusion_filter", .takes = text, .setting = "launch.include"},
       {.key = "deepspeed_config.deepspeed_exclusion_filter", .takes = text, .setting = "launch.exclude"},
+      {.key = "deepspeed_config.seq_parallel_communication_data_type", .takes = text, .ignored = ds::kSequenceDtype},
       {.key = "deepspeed_config.deepspeed_moe_layer_cls_names", .open = "mixtures of experts; leave it out"},
   };
 }
 
 void deepspeed_strategy(Reading& r) {
   const Given* file = r.find("deepspeed_config.deepspeed_config_file");
-  file != nullptr ? deepspeed_file(r, *file, r.problems()) : deepspeed_inline(r);
+  file != nullptr ? deepspeed_file(r, *file) : deepspeed_inline(r);
 }
 
 }  // namespace trireme::dialects::accelerate_parts

@@ -22,5 +22,6 @@ int64_t stage_of(const Reading& reading);
 // For systems whose files have DeepSpeed's keys inside.
 void stage(Reading& reading, const config::Given& entry);
 void clip(Reading& reading, const config::Given& entry);
+inline constexpr std::string_view kSequenceDtype = "tokens are sent as they are computed";
 
 }  // namespace trireme::dialects::ds

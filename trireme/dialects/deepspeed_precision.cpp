@@ -152,7 +152,7 @@ std::vector<Row> precision_rows() {
        .takes = text,
        .becomes =
            "precision.reduce: fp32, or compute for the dtype of units; comm.compression bf16 for bf16 beside fp32"},
-      {.key = "seq_parallel_communication_data_type", .takes = text, .ignored = "tokens are sent as they are computed"},
+      {.key = "seq_parallel_communication_data_type", .takes = text, .ignored = kSequenceDtype},
       {.key = "data_types.grad_accum_dtype",
        .takes = text,
        .becomes = "precision.gradients: fp32 (also the default here), or compute for the dtype of units"},

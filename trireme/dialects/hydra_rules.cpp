@@ -11,7 +11,6 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/dialects/batch.h"
-#include "trireme/dialects/systems.h"
 
 namespace trireme::dialects {
 
@@ -178,8 +177,8 @@ void experiment(Reading& r) {
   for (const std::string_view folder : {"conf", "configs", "config"}) {
     const std::string path = fmt::format("{}/experiment/{}.yaml", folder, entry->text);
     if (!base::is_file(path)) continue;
-    const auto file = read_named_file(hydra(), path, r.problems());
-    if (!file) return r.refuse(*entry, fmt::format("the experiment {} cannot be read", entry->text), "");
+    const auto file = r.named_file(hydra(), path, *entry);
+    if (!file) return;
     r.include(hydra(), *file);
     return r.tell(*entry, fmt::format("the settings of {}", path));
   }

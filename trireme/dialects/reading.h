@@ -96,6 +96,10 @@ class Reading {
   }
   const Dialect& dialect() const { return dialect_; }
 
+  /// The file `path` that `entry` names, to include as `dialect`; nothing, and a refusal of the entry, if it cannot be
+  /// read.
+  std::optional<config::ForeignFile> named_file(const Dialect& dialect, const std::string& path,
+                                                const config::Given& entry);
   /// Reads another file as another dialect, in place of this one's keys.
   void include(const Dialect& dialect, const config::ForeignFile& file);
 

@@ -170,12 +170,17 @@ config::ForeignSettings Systems::read(const config::ForeignFile& file, const con
   return Reading(*dialect, renamed, table, parsed, command, surroundings_, problems).run();
 }
 
-std::optional<config::ForeignFile> read_named_file(const Dialect& dialect, const std::string& path,
-                                                   config::Problems& problems) {
-  const auto contents = config::read_settings_file(path, problems);
-  if (!contents) return std::nullopt;
-  config::ForeignFile file{std::string(dialect.name), path, entries_of(&dialect, *contents, path, problems)};
-  for (Given& entry : file.entries) rename_maps(dialect, entry);
+std::optional<config::ForeignFile> Reading::named_file(const Dialect& dialect, const std::string& path,
+                                                       const Given& entry) {
+  const auto contents = config::read_settings_file(
+      path, problems_, {entry.source},
+      fmt::format("{} names a file of {}, which has to be there", entry.key, dialect.system));
+  if (!contents) {
+    is_refused_[&entry] = true;
+    return std::nullopt;
+  }
+  config::ForeignFile file{std::string(dialect.name), path, entries_of(&dialect, *contents, path, problems_)};
+  for (Given& one : file.entries) rename_maps(dialect, one);
   return file;
 }
 

@@ -34,10 +34,6 @@ class Systems : public config::OtherSystems {
   std::vector<const Dialect*> dialects_;
 };
 
-/// A file that a dialect's file names, read as `dialect`; nothing, and a problem, if it cannot be read.
-std::optional<config::ForeignFile> read_named_file(const Dialect& dialect, const std::string& path,
-                                                   config::Problems& problems);
-
 /// What became of each key, for `trireme explain config`; empty without accounts.
 std::string explain(const std::vector<config::Account>& accounts);
 
