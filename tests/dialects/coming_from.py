@@ -21,7 +21,7 @@ TINY = [f"--model.{key}={value}" for key, value in ring.LLAMA.items()]
 FILES = {"ds.json": "deepspeed/guide_stage2_in_memory.json", "accelerate_config.yaml": "accelerate/guide_one_machine.yaml",
          "config_node1.yaml": "accelerate/guide_two_machines.yaml", "configs/baseline.yaml": "free-transformer/baseline.yaml",
          "configs/free_transformer.yaml": "free-transformer/latent.yaml", "configs/guide_24_layers.yaml": "free-transformer/guide_24_layers.yaml",
-         "config_hub/pretrain/tinyllama.yaml": "litgpt/tinyllama.yaml", "conf/experiment/quick_test.yaml": "hydra/quick_test.yaml",
+         "config_hub/pretrain/tinyllama.yaml": "litgpt/tinyllama_hub.yaml", "conf/experiment/quick_test.yaml": "hydra/quick_test.yaml",
          "grpo.yaml": "trl/grpo.yaml"}
 
 

@@ -220,6 +220,14 @@ TEST(LitGpt, ACommandThatDoesNotTrainGoesByTheFilesKeys) {
   EXPECT_EQ(of("initial_checkpoint_dir: base\n").train.global_batch_size, 512);
 }
 
+TEST(LitGpt, SetsThatAreNotReadByNameAreRefusedWithTheWayToReadTheirTexts) {
+  for (const char* name : {"TinyLlama", "TinyStories", "MicroLlama", "OpenWebText", "litgpt.data.TinyLlama"}) {
+    const std::string file = std::string("logger_name: csv\ndata: ") + name + "\n";
+    EXPECT_THAT(refusal_of("a.yaml", file), HasSubstr("--data TextFiles --data.train_data_path FOLDER")) << name;
+    EXPECT_EQ(refusal_of("a.yaml", file, "--data TextFiles --data.train_data_path texts"), "") << name;
+  }
+}
+
 TEST(LitGpt, AWrongKeyInItsFileIsRefusedAsOneOfTrireme) {
   EXPECT_THAT(
       refusal_of("a.yaml", "logger_name: csv\ntrain:\n  max_stepps: 3\n"),

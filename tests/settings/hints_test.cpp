@@ -184,6 +184,14 @@ TEST(Hints, EveryHintNamesKeysThatExist) {
   }
 }
 
+TEST(Hints, WordsOfMegatronAndGptNeoxForTheMeshNameTheirAxes) {
+  for (const char* word : {"model_parallel_size", "model-parallel-size", "tensor_model_parallel_size"})
+    EXPECT_THAT(hint_for(all_settings(), word), testing::HasSubstr("mesh.tp")) << word;
+  for (const char* word : {"pipe_parallel_size", "pipeline_model_parallel_size"})
+    EXPECT_THAT(hint_for(all_settings(), word), testing::HasSubstr("mesh.pp")) << word;
+  EXPECT_THAT(hint_for(all_settings(), "context_parallel_size"), testing::HasSubstr("mesh.cp"));
+}
+
 TEST(Hints, EverySettingThatAHintNamesExists) {
   constexpr const char* kOfKeys = "abcdefghijklmnopqrstuvwxyz0123456789_.";
   int64_t found = 0;

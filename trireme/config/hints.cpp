@@ -22,8 +22,10 @@ bool names(std::string_view row, std::string_view word) {
   return row == word || (row.back() == '_' && word.starts_with(row));
 }
 
-// The row of a section about this word of another system; null if there is none.
-const OtherWords* look_up(const Table& table, std::string_view word, bool is_not_available) {
+// The row of a section about this word of another system, with - or _; null if there is none.
+const OtherWords* look_up(const Table& table, std::string_view typed, bool is_not_available) {
+  std::string word(typed);
+  std::ranges::replace(word, '-', '_');
   for (const Section& section : table.sections())
     for (const OtherWords& row : section.others)
       if (row.is_not_available == is_not_available &&

@@ -60,6 +60,8 @@ Refusal not_among(const Setting& setting, const Given& given, const std::vector<
   Refusal refusal = wrong_type(setting, given);
   if (const std::optional<std::string> near = base::nearest(lower(given.text), names))
     refusal.hint = fmt::format("the nearest is {}", *near);
+  for (const auto& [word, way_out] : setting.rules.other_values)
+    if (lower(given.text) == word) refusal.hint = way_out;
   return refusal;
 }
 

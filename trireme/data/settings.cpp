@@ -51,6 +51,8 @@ std::span<const config::Choice<OnChange>> choices_of(OnChange) {
 }
 
 config::Section section(DataSettings& s) {
+  constexpr std::string_view kAsTexts =
+      "nothing is downloaded, and its texts are read as such: --data TextFiles --data.train_data_path FOLDER";
   return {
       .name = "data",
       .title = "the text to learn from",
@@ -58,7 +60,12 @@ config::Section section(DataSettings& s) {
       .resumed = Resumed::learned,
       .rows = {{"data", &s.name,
                 "source of the text: Austen (the default corpus) or TextFiles; conversations: JSON, or one of LitGPT's "
-                "data sets by name, whose file has to be there"},
+                "data sets by name, whose file has to be there",
+                Rules{.other_values = {{"tinyllama", kAsTexts},
+                                       {"tinystories", kAsTexts},
+                                       {"microllama", kAsTexts},
+                                       {"openwebtext", kAsTexts},
+                                       {"litdata", kAsTexts}}}},
                {"data.train_data_path", &s.train_data_path,
                 "what to train on: text, JSONL, Parquet, a folder of them, or a tokenized set",
                 Rules{.absent = "null",

@@ -133,21 +133,24 @@ config::Section section(MeshSettings& s) {
            {"mesh.context", &s.context,
             "how mesh.cp ranks attend to each other's tokens: keys and values travel around the ranks (ring), or "
             "ranks exchange tokens for heads (ulysses)"}},
-      .others = {{{"data_parallel_replicate_degree"}, "copies of the weights are mesh.replicate"},
-                 {{"data_parallel_shard_degree"}, "ranks that share one copy of the weights are mesh.shard"},
-                 {{"tensor_parallel_size", "tensor_parallel_degree"}, "ranks that share a matrix product are mesh.tp"},
-                 {{"pipeline_parallel_size", "pipeline_parallel_degree"}, "pipeline stages are mesh.pp"},
-                 {{"context_parallel_size", "context_parallel_degree"}, "ranks that share one sequence are mesh.cp"},
-                 {{"ulysses_sequence_parallel_size"},
-                  "ranks that share one sequence are mesh.cp, exchanging heads for tokens is mesh.context ulysses"},
-                 {{"dp"}, "copies of the weights are mesh.replicate, ranks that share one copy mesh.shard"},
-                 {{"ep"},
-                  "the axis ep is reserved for experts, which no model here has; there are mesh.pp, mesh.replicate, "
-                  "mesh.shard, mesh.cp and mesh.tp",
-                  true},
-                 {{"expert_parallel_size"},
-                  "the axis ep is reserved for experts, which no model here has; mesh.shard divides weights",
-                  true}}};
+      .others = {
+          {{"data_parallel_replicate_degree"}, "copies of the weights are mesh.replicate"},
+          {{"data_parallel_shard_degree"}, "ranks that share one copy of the weights are mesh.shard"},
+          {{"tensor_parallel_size", "tensor_parallel_degree", "tensor_model_parallel_size", "model_parallel_size"},
+           "ranks that share a matrix product are mesh.tp"},
+          {{"pipeline_parallel_size", "pipeline_parallel_degree", "pipeline_model_parallel_size", "pipe_parallel_size"},
+           "pipeline stages are mesh.pp"},
+          {{"context_parallel_size", "context_parallel_degree"}, "ranks that share one sequence are mesh.cp"},
+          {{"ulysses_sequence_parallel_size"},
+           "ranks that share one sequence are mesh.cp, exchanging heads for tokens is mesh.context ulysses"},
+          {{"dp"}, "copies of the weights are mesh.replicate, ranks that share one copy mesh.shard"},
+          {{"ep"},
+           "the axis ep is reserved for experts, which no model here has; there are mesh.pp, mesh.replicate, "
+           "mesh.shard, mesh.cp and mesh.tp",
+           true},
+          {{"expert_parallel_size"},
+           "the axis ep is reserved for experts, which no model here has; mesh.shard divides weights",
+           true}}};
 }
 
 }  // namespace trireme::plan
