@@ -125,6 +125,81 @@ TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndKeysOfRewardsAreOurs) {
   EXPECT_THAT(refused_words("+experiment=quick_test"), HasSubstr("there is no experiment quick_test"));
 }
 
+// A folder of configuration as agent-tunix has it.
+class TunixFolder {
+ public:
+  TunixFolder() {
+    for (const char* group : {"conf/model", "conf/optimizer", "conf/grpo", "conf/training", "conf/experiment"})
+      std::filesystem::create_directories(folder_ / group);
+    folder_.write("conf/model/gemma3_1b.yaml",
+                  "model_family: gemma3\nmodel_size: 1b\nlora_rank: 32\nmesh_shape: [[1, 4], [\"fsdp\", \"tp\"]]\n");
+    folder_.write("conf/model/small.yaml",
+                  "model_family: gemma3\nmodel_size: 270m\nlora_rank: 4\nmesh_shape: [[1], [fsdp]]\n");
+    folder_.write("conf/optimizer/adamw.yaml", "learning_rate: 3e-6\nbeta1: 0.9\nwarmup_ratio: 0.1\n");
+    folder_.write("conf/grpo/default.yaml", "num_generations: 4\nnum_iterations: 1\nbeta: 0.08\nepsilon: 0.2\n");
+    folder_.write("conf/training/default.yaml",
+                  "micro_batch_size: 4\nnum_batches: 100\nnum_epochs: 2\ntrain_data_dir: ./data/train\n"
+                  "intermediate_checkpoint_dir: ./checkpoints\nwandb_project: mine\n");
+    folder_.write(
+        "conf/config.yaml",
+        "defaults:\n  - model: gemma3_1b\n  - optimizer: adamw\n  - grpo: default\n  - training: default\n"
+        "  - scheduler: not_here\n  - _self_\n\nproject_name: rewards\nseed: 7\ndebug: false\n"
+        "training: {num_epochs: 3}\nhydra: {run: {dir: 'outputs/${project_name}/${now:%H}'}, callbacks: {}}\n");
+    folder_.write("conf/experiment/quick.yaml",
+                  "# @package _global_\n# for tests\ndefaults:\n  - override /model: small\n"
+                  "training: {num_batches: 10}\nwandb_disabled: true\nexperiment_name: quick\ntags: [a, b]\n");
+  }
+  ParsedSettings read_file(const std::string& name, const std::string& command = "grpo") const {
+    return read("--config " + (folder_ / name), command);
+  }
+  const Folder& folder() const { return folder_; }
+
+ private:
+  Folder folder_;
+};
+
+TEST(Hydra, AFileOfAGroupHasItsKeysBelowTheGroup) {
+  const TunixFolder conf;
+  EXPECT_EQ(
+      read("--train.max_steps 50 --config " + (conf.folder() / "conf/optimizer/adamw.yaml")).settings.optimizer.lr,
+      3e-6);
+  const Settings rewards = conf.read_file("conf/grpo/default.yaml").settings;
+  EXPECT_EQ(rewards.grpo.num_generations, 4);
+  EXPECT_EQ(rewards.train.epochs, std::nullopt);  // TRL's default would be 3
+  const Settings model = conf.read_file("conf/model/gemma3_1b.yaml").settings;
+  EXPECT_EQ(model.model.name, "gemma3_1b");
+  EXPECT_EQ(model.devices, 4);
+  conf.folder().write("conf/grpo/trl.yaml", "model_name_or_path: llama-5m\nnum_generations: 4\nmax_steps: 40\n");
+  EXPECT_EQ(conf.read_file("conf/grpo/trl.yaml").settings.train.max_steps, 40);  // TRL's, in a folder of that name
+  conf.folder().write("conf/training/own.yaml", "model: llama-5m\ntrain: {max_steps: 3}\n");
+  EXPECT_TRUE(conf.read_file("conf/training/own.yaml", "pretrain").accounts.empty());
+}
+
+TEST(Hydra, DefaultsAreTheFilesOfGroupsBesideIt) {
+  const TunixFolder conf;
+  const ParsedSettings parsed = conf.read_file("conf/config.yaml");
+  const Settings& s = parsed.settings;
+  EXPECT_EQ(s.model.name, "gemma3_1b");
+  EXPECT_EQ(s.lora.r, 32);
+  EXPECT_EQ(s.optimizer.lr, 3e-6);
+  EXPECT_EQ(s.grpo.num_generations, 4);
+  EXPECT_EQ(s.train.max_steps, 300);  // batches of the group, epochs of the file itself
+  EXPECT_EQ(s.train.lr_warmup_steps, 30);
+  EXPECT_EQ(s.seed, 7);
+  EXPECT_EQ(s.out_dir, "outputs/rewards/2026-01-02/03-04-05");
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("training.wandb_project: ignored: project_name names the folder\n"));
+}
+
+TEST(Hydra, AnExperimentOverridesItsGroups) {
+  const TunixFolder conf;
+  const ParsedSettings parsed = conf.read_file("conf/experiment/quick.yaml");
+  EXPECT_EQ(parsed.settings.lora.r, 4);
+  EXPECT_EQ(parsed.settings.train.max_steps, 10);
+  for (const char* told : {"wandb_disabled: ignored: metrics are always",
+                           "experiment_name: ignored: out_dir says which", "tags: ignored: metrics are always"})
+    EXPECT_THAT(accounts_of(parsed), HasSubstr(told));
+}
+
 TEST(Hydra, ItsScheduleBeginsAndEndsAtZero) {
   const std::string mesh = "model.mesh_shape=[[2,1],[fsdp,tp]] training.max_steps=15 ";
   const Folder folder;

@@ -88,17 +88,26 @@ class Reader {
   // {path: P, weight: W} of data.mixture is "W P" on the command line. "2024 dump" alone is no weight with a path.
   std::string item_of(const YAML::Node& item, int depth = 0) const {
     if (item.IsScalar()) return item.Scalar();
+    if (item.IsNull() && depth > 0) return "null";
     if (item.IsSequence() && table_ == nullptr && depth < kDeepest) {  // [[4, 2], [fsdp, tp]]
       std::vector<std::string> items;
       for (const YAML::Node& inner : item) items.push_back(item_of(inner, depth + 1));
       return fmt::format("[{}]", base::join(items, ", "));
     }
-    if (!item.IsMap() || !item["path"] || !item["path"].IsScalar()) return "?";
+    const bool is_part = item.IsMap() && item["path"] && item["path"].IsScalar() &&
+                         (item.size() == 1 || (item.size() == 2 && item["weight"]));
+    if (item.IsMap() && !is_part && table_ == nullptr && depth < kDeepest) {  // {override /model: gemma3_1b}
+      std::vector<std::string> items;
+      for (const auto& entry : item)
+        items.push_back(fmt::format("{}: {}", item_of(entry.first, depth + 1), item_of(entry.second, depth + 1)));
+      return fmt::format("{{{}}}", base::join(items, ", "));
+    }
+    if (!is_part) return "?";
     const std::string path = item["path"].Scalar();
     const size_t space = path.find(' ');
     const bool looks_weighted = space != std::string::npos && base::parse_number(path.substr(0, space));
     if (item.size() == 1) return looks_weighted ? "./" + path : path;
-    return item.size() == 2 && item["weight"] && item["weight"].IsScalar() ? item["weight"].Scalar() + " " + path : "?";
+    return item["weight"].IsScalar() ? item["weight"].Scalar() + " " + path : "?";
   }
 
   Given given_of(const std::string& key, const YAML::Node& node, const Source& source) const {

@@ -66,6 +66,7 @@ const Dialect& hydra() {
   constexpr std::string_view kBatch =
       "train.micro_batch_size: its share of a data-parallel rank; train.global_batch_size: times the accumulation. For "
       "trireme grpo: grpo.batch_size, prompts";
+  constexpr std::string_view kProject = "out_dir: outputs/NAME/DATE/TIME, unless another key says it";
   static const Dialect kDialect{
       .name = "hydra",
       .system = "agent-tunix",
@@ -74,16 +75,25 @@ const Dialect& hydra() {
           "model=gemma3_1b model.mesh_shape=[[4,2],[fsdp,tp]]`. The number of ranks follows from the mesh. A run that "
           "begins so lies in outputs/tunix-grpo/DATE/TIME, as Hydra has it, with its log in train.log and "
           "TensorBoard's "
-          "events; under another launcher, on several machines or with resume it lies in out_dir as elsewhere.",
+          "events; under another launcher, on several machines or with resume it lies in out_dir as elsewhere. A file "
+          "in "
+          "a folder `model`, `optimizer`, `scheduler`, `grpo`, `generation` or `training` is one of that group, unless "
+          "it "
+          "says `# @package _global_`.",
       .marks = {"model.mesh_shape", "mesh.axis_names", "model.model_family", "model.model_size",
-                "scheduler.warmup_steps_ratio", "training.num_batches", "training.micro_batch_size",
-                "training.sync_gradients_every"},
+                "scheduler.warmup_steps_ratio", "training.num_batches", "defaults", "hydra", "wandb_disabled",
+                "training.micro_batch_size", "training.sync_gradients_every"},
       .words = Words::all,
       .rows =
           {
               {.key = "experiment", .takes = text, .becomes = "the keys of conf/experiment/NAME.yaml"},
-              {.key = "defaults", .ignored = "groups are files: give each with --config"},
+              {.key = "defaults",
+               .ignored = "files of groups that lie beside this one are read with it; give others with --config"},
               {.key = "debug", .takes = flag, .ignored = "every plan is checked"},
+              {.key = "project_name", .takes = text, .becomes = kProject},
+              {.key = "experiment_name", .takes = text, .ignored = "out_dir says which run it is"},
+              {.key = "tags", .ignored = kMetrics},
+              {.key = "wandb_disabled", .takes = flag, .ignored = kMetrics},
               {.key = "model.mesh_shape",
                .becomes = "mesh.shard (fsdp), mesh.tp (tp), mesh.cp (sp), mesh.replicate (dp), and devices",
                .by = mesh_shape},
@@ -158,13 +168,14 @@ const Dialect& hydra() {
               {.key = "training.num_test_batches", .takes = count, .setting = "eval.max_iters"},
               {.key = "training.eval_every_n_steps", .takes = count, .setting = "eval.interval"},
               {.key = "training.checkpoint_dir", .takes = text, .setting = "out_dir"},
+              {.key = "training.intermediate_checkpoint_dir",
+               .takes = text,
+               .ignored = "all checkpoints of a run lie in out_dir"},
               {.key = "training.save_interval_steps", .takes = count, .setting = "train.save_interval"},
               {.key = "training.max_checkpoints_to_keep", .takes = count, .setting = "save.keep_last"},
               {.key = "training.log_dir", .takes = text, .ignored = kMetrics},
               {.key = "training.flush_every_n_steps", .takes = count, .ignored = kMetrics},
-              {.key = "training.wandb_project",
-               .takes = text,
-               .becomes = "out_dir: outputs/NAME/DATE/TIME, unless another key says it"},
+              {.key = "training.wandb_project", .takes = text, .becomes = kProject},
               {.key = "hydra.run.dir",
                .takes = text,
                .becomes = "out_dir; with ${...} in it, outputs/PROJECT/DATE/TIME",

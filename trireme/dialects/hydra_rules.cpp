@@ -201,7 +201,9 @@ void tunix_mesh(Reading& r) {
 void run_folder(Reading& r) {
   r.suggest("launch.log_link", "train.log");
   r.suggest("train.loggers", "[tensorboard]");
-  const Given* project = r.find("training.wandb_project");
+  const Given *project = r.find("project_name"), *of_wandb = r.find("training.wandb_project");
+  if (project != nullptr && of_wandb != nullptr) r.ignore(*of_wandb, "project_name names the folder");
+  if (project == nullptr) project = of_wandb;
   const std::string begins = r.run_begins(), name = project != nullptr ? project->text : "tunix-grpo";
   const bool is_placed = r.is_given("out_dir");
   if (!begins.empty()) r.suggest("out_dir", fmt::format("outputs/{}/{}", name, begins));

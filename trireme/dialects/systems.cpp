@@ -8,6 +8,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/json_file.h"
 #include "trireme/config/yaml_file.h"
+#include "trireme/dialects/hydra_groups.h"
 
 namespace trireme::dialects {
 
@@ -18,7 +19,9 @@ namespace {
 std::vector<Given> entries_of(const Dialect* dialect, const std::string& contents, const std::string& path,
                               config::Problems& problems) {
   const bool is_json = path.ends_with(".json") || (dialect != nullptr && dialect->is_json);
-  return is_json ? config::read_json_tree(contents, path, problems) : config::read_yaml_tree(contents, path, problems);
+  std::vector<Given> entries =
+      is_json ? config::read_json_tree(contents, path, problems) : config::read_yaml_tree(contents, path, problems);
+  return dialect == &hydra() ? composed_by_hydra(std::move(entries), contents, path, problems) : entries;
 }
 
 bool has_mark(const Dialect& dialect, const std::vector<Given>& entries) {
@@ -146,9 +149,10 @@ std::optional<config::ForeignFile> Systems::recognise(const std::string& content
   // A mark of a system whose files are JSON does not make a file JSON; it is an unknown setting there.
   const size_t begin = contents.find_first_not_of(" \t\r\n");
   const bool may_be_json = is_json || (begin != std::string::npos && contents[begin] == '{');
-  const Dialect* best = nullptr;
+  const Dialect* best = is_of_hydra_group(entries, contents, path) ? named(hydra().name) : nullptr;
+  const bool is_group = best != nullptr;
   for (const Dialect* one : dialects_)
-    if ((may_be_json || !one->is_json) && has_mark(*one, entries) &&
+    if (!is_group && (may_be_json || !one->is_json) && has_mark(*one, entries) &&
         (best == nullptr || num_known(*one, entries) > num_known(*best, entries)))
       best = one;
   if (best == nullptr) {
