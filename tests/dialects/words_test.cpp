@@ -349,6 +349,51 @@ TEST(Trl, FieldsThatDecideNothingAreIgnoredAndOthersRefusedByName) {
   EXPECT_THAT(refused("lr_scheduler_kwargs:\n  num_cycles: 2\n"), HasSubstr("is not built yet"));
 }
 
+TEST(Trl, AccelerateConfigIsAFileOrOneOfItsOwn) {
+  const std::string start = "num_generations: 8\nmax_steps: 40\n";
+  const auto of = [&](const std::string& more, const std::string& words = "") {
+    return read_text("grpo.yaml", start + more, words, "grpo").settings;
+  };
+  using enum plan::Strategy;
+  for (const auto& [name, strategy] :
+       {std::pair{"zero1", zero1}, std::pair{"zero2", shard_grad_op}, std::pair{"zero3", full_shard},
+        std::pair{"fsdp1", full_shard}, std::pair{"fsdp2", full_shard}, std::pair{"multi_gpu", no_shard}}) {
+    const Settings s = of(std::string("accelerate_config: ") + name + "\n");
+    EXPECT_EQ(s.strategy, strategy) << name;
+    EXPECT_EQ(s.devices, 8) << name;
+    EXPECT_EQ(s.train.max_norm, 1.0) << name;  // the trainer's defaults
+    EXPECT_EQ(s.optimizer.lr, 1e-6) << name;
+  }
+  EXPECT_EQ(of("accelerate_config: single_gpu\nnum_processes: 4\n").devices, 1);  // as Accelerate starts NO
+  EXPECT_EQ(of("accelerate_config: zero2\nnum_processes: 4\n").devices, 4);
+  EXPECT_EQ(of("accelerate_config: zero2\n", "--devices 2").devices, 2);
+  EXPECT_EQ(of("num_processes: 2\n").devices, 2);
+  EXPECT_EQ(of("num_processes: 4\n").grpo.batch_size, 4);  // 8 answers on each of four ranks
+
+  const Folder folder;
+  const std::string file =
+      folder.write("acc.yaml", "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: 'no'\n");
+  const std::string path = "accelerate_config: " + file + "\n";
+  EXPECT_EQ(of(path).devices, 2);
+  EXPECT_EQ(of(path).precision.format, model::NumberFormat::bf16_mixed);  // the trainer's default
+  EXPECT_EQ(of(path + "bf16: false\n").precision.format, model::NumberFormat::fp32_true);
+  EXPECT_EQ(of(path + "fp16: true\n").precision.format, model::NumberFormat::fp16_mixed);
+  EXPECT_THAT(refusal_of("grpo.yaml", start + "accelerate_config: zero4\n", "", "grpo"),
+              HasSubstr("zero4 is no file, and none of TRL's configurations\n"));
+}
+
+TEST(Trl, MixturesOfDatasetsAreLikeOne) {
+  const std::string start = "num_generations: 8\nmax_steps: 40\ndataset_name: trl-lib/tldr\n";
+  const std::string one = "datasets:\n  - path: prompts.jsonl\n", two = one + "  - path: more\n    split: train\n";
+  const ParsedSettings parsed = read_text("grpo.yaml", start + one + "env: {CUDA_VISIBLE_DEVICES: 0}\n", "", "grpo");
+  EXPECT_EQ(parsed.settings.grpo.prompts, "prompts.jsonl");
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("dataset_name: ignored: datasets counts\n"));
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("env.CUDA_VISIBLE_DEVICES: ignored: variables are set before"));
+  EXPECT_THAT(refusal_of("grpo.yaml", start + two, "", "grpo"),
+              HasSubstr("there is no dataset [prompts.jsonl, {path: more, split: train}]\n"));
+  EXPECT_EQ(read_text("grpo.yaml", start + two, "--grpo.prompts p.jsonl", "grpo").settings.grpo.prompts, "p.jsonl");
+}
+
 TEST(Trl, AFileIsConvertedWithTheRewardsAndPromptsThatItLacks) {
   const ParsedSettings parsed = read_text("grpo.yaml",
                                           "num_generations: 4\nmax_steps: 40\nreward_funcs: [accuracy]\n"

@@ -245,4 +245,10 @@ void Reading::include(const Dialect& dialect, const config::ForeignFile& file) {
   result_.accounts.insert(result_.accounts.end(), found.accounts.begin(), found.accounts.end());
 }
 
+void Reading::forget_defaults_but(std::initializer_list<std::string_view> settings) {
+  std::erase_if(result_.defaults, [&](const Given& given) {
+    return std::ranges::find(settings, std::string_view(given.key)) == settings.end();
+  });
+}
+
 }  // namespace trireme::dialects

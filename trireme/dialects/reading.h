@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -102,6 +103,8 @@ class Reading {
                                                 const config::Given& entry);
   /// Reads another file as another dialect, in place of this one's keys.
   void include(const Dialect& dialect, const config::ForeignFile& file);
+  /// Drops the defaults of included files, of all settings but these.
+  void forget_defaults_but(std::initializer_list<std::string_view> settings);
 
  private:
   void translate(const config::Given& entry);

@@ -10,6 +10,7 @@
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/reading.h"
 #include "trireme/dialects/reasons.h"
+#include "trireme/dialects/trl_cli.h"
 #include "trireme/dialects/trl_rules.h"
 #include "trireme/dialects/trl_trainer.h"
 
@@ -22,11 +23,11 @@ using config::Given;
 constexpr const char* kOfOthers[] = {"max_length", "packing", "assistant_only_loss", "completion_only_loss"};
 
 // SFT and DPO have files with the same keys, other batches and other defaults. So have trainers of others.
-void only_rewards(Reading& r) {
-  if (r.command() == "grpo" || learns_from_rewards(r)) return;
+void begin_trl(Reading& r) {
+  if (r.command() == "grpo" || learns_from_rewards(r)) return trl_launcher(r);
   const bool trains = r.command() == "pretrain" || r.command().starts_with("finetune");
   const auto is_anothers = [&](const char* key) { return r.has(key); };
-  if (!trains && std::ranges::none_of(kOfOthers, is_anothers)) return;
+  if (!trains && std::ranges::none_of(kOfOthers, is_anothers)) return trl_launcher(r);
   r.refuse_file(trains ? fmt::format("TRL's files are read for trireme grpo, not for trireme {}", r.command())
                        : "TRL's files are read for trireme grpo, and this one is of another trainer",
                 "say the settings of TRL's sft and dpo by Trireme's names: learning_rate is optimizer.lr, and so on "
@@ -63,13 +64,6 @@ void trl_top_k(Reading& r, const Given& entry) {
   r.set("grpo.top_k", r.count(entry.key).value_or(0) == 0 ? "null" : entry.text, entry);
 }
 
-void trl_dataset(Reading& r, const Given& entry) {
-  if (entry.text.ends_with(".jsonl") || entry.text.ends_with(".json")) return r.set("grpo.prompts", entry.text, entry);
-  if (r.is_given("grpo.prompts")) return r.ignore(entry, "grpo.prompts names the file");
-  r.refuse(entry, fmt::format("nothing is downloaded, so there is no dataset {}", entry.text),
-           "name a file of prompts, JSON in each line, with --grpo.prompts");
-}
-
 void trl_rewards(Reading& r, const Given& entry) {
   if (r.is_given("reward.functions")) return r.ignore(entry, "reward.functions names the rewards");
   r.refuse(entry, fmt::format("{} is Python, which is not run here", entry.text),
@@ -78,6 +72,7 @@ void trl_rewards(Reading& r, const Given& entry) {
 
 void trl_half(Reading& r, const Given& entry) {
   if (r.flag(entry.key)) return r.set("precision", entry.key == "bf16" ? "bf16-mixed" : "16-mixed", entry);
+  if (r.find("accelerate_config") != nullptr) return r.ignore(entry, "it is off, so accelerate_config says it");
   const Given* other = r.find(entry.key == "bf16" ? "fp16" : "bf16");
   if (entry.key == "bf16" && (other == nullptr || !r.flag("fp16"))) return r.set("precision", "32-true", entry);
   r.ignore(entry, "it is off");
@@ -246,7 +241,11 @@ void finish_trl(Reading& r) {
   r.suggest("train.max_norm", "1.0");
   r.suggest("save.keep_last", "0");
   trl_saves(r);
-  if (r.find("fp16") == nullptr && r.find("bf16") == nullptr) r.suggest("precision", "bf16-mixed");
+  if (r.find("fp16") == nullptr && r.find("bf16") == nullptr) {
+    const Given* config = r.find("accelerate_config");
+    // The trainer's own default counts more than what Accelerate's file says.
+    config != nullptr ? r.set("precision", "bf16-mixed", *config) : r.suggest("precision", "bf16-mixed");
+  }
   r.suggest("recompute", "full");
   r.suggest("grpo.num_generations", "8");
   r.suggest("grpo.max_completion_length", "512");
@@ -458,9 +457,9 @@ const Dialect& trl() {
                 {.key = "bnb_4bit_quant_type", .takes = text, .ignored = "load_in_4bit reads it"},
                 {.key = "use_bnb_nested_quant", .takes = flag, .ignored = "load_in_4bit reads it"},
             },
-        .begin = only_rewards,
+        .begin = begin_trl,
         .finish = finish_trl};
-    for (const Row& row : trl_trainer_rows()) d.rows.push_back(row);
+    for (const auto& rows : {trl_cli_rows(), trl_trainer_rows()}) d.rows.insert(d.rows.end(), rows.begin(), rows.end());
     return d;
   }();
   return kDialect;
