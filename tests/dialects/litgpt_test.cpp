@@ -151,7 +151,11 @@ TEST(LitGpt, FilesThatTuneHaveAConversationInARowAndAlpacasPrompts) {
   for (const char* command : {"finetune_full", "finetune_lora", "convert_config", "explain config"}) {
     EXPECT_EQ(of(json, command).packing, data::Packing::none) << command;
     EXPECT_EQ(of(json, command).chat_template, "alpaca") << command;
+    EXPECT_EQ(of(json, command).learn, text::Learn::all) << command;
   }
+  EXPECT_EQ(of("data: {class_path: litgpt.data.Alpaca2k, init_args: {mask_prompt: true}}\n").learn,
+            text::Learn::replies);
+  EXPECT_EQ(of(json, "pretrain").learn, text::Learn::replies);
   EXPECT_EQ(of("").chat_template, "alpaca");
   EXPECT_EQ(of("data: Deita\n").chat_template, "alpaca");
   EXPECT_EQ(of("data: FLAN\n").chat_template, std::nullopt);  // the set has its own

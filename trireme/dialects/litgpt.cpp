@@ -63,12 +63,14 @@ void tuning_schedule(Reading& r) {
   r.suggest("lr_schedule.first_step", "0");
 }
 
-// LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They write it in
-// Alpaca's form unless prompt_style says another, whatever the model was trained in.
+// LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They learn prompts
+// too, unless mask_prompt says another. They write a conversation in Alpaca's form unless prompt_style says another,
+// whatever the model was trained in.
 void tuning_data(Reading& r) {
   const bool is_placed = r.known("data.train_data_path").has_value() || r.known("data.mixture").has_value();
   if (!is_placed) r.suggest("data", "Alpaca");  // what it tunes on without data
   r.suggest("data.packing", "none");
+  r.suggest("data.learn", "all");
   constexpr std::string_view kOthers[] = {"flan", "longform", "textfiles", "austen"};  // these have a form of their own
   const std::string set = lower(r.known("data").value_or(""));
   if (!r.is_given("data") || std::ranges::find(kOthers, set) == std::end(kOthers))
