@@ -128,7 +128,7 @@ def other_programs_are_launched(r):
             (["--zzzzzzzzzz", "2", "--", "true"], "trireme launch --help lists its settings"),
             (["--nproc_per_node", "2"], "trireme launch needs a program"),
             (["--nproc_per_node", "2", "no-such-program"], "no-such-program"),
-            (["--nnodes", "1:4", "--", "true"], "launch.nnodes 1:4 needs launch.rdzv_endpoint HOST:PORT"),
+            (["--nnodes", "1:4", "--", "true"], "--nnodes 1:4 needs --rdzv_endpoint HOST:PORT"),
             (["--nnodes", "2", "--node_rank", "0", "--master_addr", "localhost", "--", "true"], "localhost is a loopback address"),
             (["--nnodes", "2", "--node_rank", "0", "--", "true"], "must be the address of machine 0"),
             (["--standalone", "--nnodes", "2", "--", "true"], "--standalone is for one machine")]:
