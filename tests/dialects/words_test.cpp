@@ -427,6 +427,23 @@ TEST(Torchrun, ItsOptionsAreThoseOfLaunching) {
   EXPECT_EQ(s.launch.max_restarts, 2);
 }
 
+TEST(Torchrun, TheLocalRankOfALauncherHasNoEffectAndIsRefusedWithoutOne) {
+  for (const char* words : {"--local_rank=0", "--local-rank=0", "--local_rank -1"}) {
+    const ParsedSettings parsed = read(words);
+    ASSERT_EQ(parsed.accounts.size(), 1u) << words;
+    EXPECT_TRUE(parsed.accounts[0].is_ignored) << words;
+  }
+  EXPECT_THAT(refused_words("--local_rank=1"),
+              HasSubstr("local_rank 1 is for a rank that a launcher started, but RANK is not set"));
+  EXPECT_THAT(refused_words("--local_rank=first"), HasSubstr("local_rank wants a number, not first"));
+  const Systems launched({.world_size = [](const Reading&) { return 2; }, .was_launched = [] { return true; }});
+  const ParsedSettings parsed = parse_settings(
+      split("--local_rank=1 --seed 3"),
+      {.command = "pretrain", .others = &launched, .environment = [](const char*) -> const char* { return nullptr; }});
+  EXPECT_EQ(parsed.settings.seed, 3);
+  EXPECT_EQ(parsed.accounts.size(), 1u);
+}
+
 TEST(Dialects, AFileOfTriremeStaysTriremesAndANameDecidesWhereContentDoesNot) {
   const ParsedSettings own = read_text("own.yaml", "train: {max_steps: 3}\nmodel: llama-5m\n");
   EXPECT_TRUE(own.accounts.empty());

@@ -100,8 +100,28 @@ TEST(Environment, RankAndWorldSizeAreEnough) {
   EXPECT_THAT(refusal(variables), HasSubstr("RANK=8 must be less than WORLD_SIZE=8"));
 }
 
+TEST(Environment, ALocalRankWithoutItsWorldSizeIsTakenAndMustAgree) {
+  Variables variables = good();
+  variables.erase("LOCAL_WORLD_SIZE");
+  const auto rank = parse(variables);
+  EXPECT_TRUE(rank.launched);
+  EXPECT_TRUE(rank.local_is_unknown);
+  EXPECT_EQ(rank.said_local_rank, 1);
+  EXPECT_EQ(std::tuple(rank.global_rank, rank.world_size), std::tuple(5, 8));
+  variables["MASTER_ADDR"] = "127.0.0.1";
+  EXPECT_THAT(refusal(variables), AllOf(HasSubstr("LOCAL_RANK=1 and RANK=5"), HasSubstr("MASTER_ADDR=127.0.0.1")));
+  variables["LOCAL_RANK"] = "5";
+  const auto local = parse(variables);
+  EXPECT_FALSE(local.local_is_unknown);
+  EXPECT_EQ(std::tuple(local.local_rank, local.local_world_size), std::tuple(5, 8));
+  variables["LOCAL_RANK"] = "6";
+  EXPECT_THAT(refusal(variables), HasSubstr("LOCAL_RANK=6 must be at most RANK=5"));
+  variables["LOCAL_RANK"] = "one";
+  EXPECT_THAT(refusal(variables), HasSubstr("LOCAL_RANK='one' is not a whole number"));
+}
+
 TEST(Environment, HalfAnEnvironmentIsRefused) {
-  for (const char* missing : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+  for (const char* missing : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
     auto variables = good();
     variables.erase(missing);
     EXPECT_THAT(refusal(variables), AllOf(HasSubstr(missing), HasSubstr("not set"))) << missing;

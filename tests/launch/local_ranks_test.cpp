@@ -48,6 +48,53 @@ TEST(LocalRanks, RanksOfAHostAreCountedInTheirOrder) {
   }
 }
 
+TEST(LocalRanks, ALocalRankThatIsSaidMustBeTheNumberOnItsHost) {
+  const std::vector<std::string> hosts = {"a 1", "b 2", "a 1", "b 2"};
+  EXPECT_EQ(unlike_said(hosts, {"0", "0", "1", "1"}), "");
+  EXPECT_EQ(unlike_said(hosts, {"0", "", "", "1"}), "");
+  EXPECT_THAT(unlike_said(hosts, {"0", "0", "1", "0"}),
+              HasSubstr("rank 3 (b) has LOCAL_RANK=0, but it is number 1 of the ranks that meet from b"));
+}
+
+// What ranks 0 and 1 of this host say who meet with these LOCAL_RANKs.
+std::array<std::string, 2> meet_with_local_ranks(std::array<int, 2> said_local_ranks) {
+  const std::string token = store::draw_token();
+  MeetingPoint point;
+  std::array<std::string, 2> said;
+  std::array ranks = {bare(0, 2), bare(1, 2)};  // rank 0's store lasts until both have read it
+  const auto meets = [&](int rank) {
+    RankEnvironment& e = ranks[static_cast<size_t>(rank)];
+    e.said_local_rank = said_local_ranks[static_cast<size_t>(rank)];
+    e.master_address = "127.0.0.1";
+    e.master_port = point.port;
+    e.token = token;
+    if (rank == 0) e.store_fd = point.fd.release();
+    said[static_cast<size_t>(rank)] = data::refusal([&] {
+      find_local_ranks(e, {});
+      EXPECT_EQ(e.local_rank, rank);
+      EXPECT_EQ(e.local_world_size, 2);
+    });
+  };
+  {
+    const std::jthread other([&] { meets(1); });
+    meets(0);
+  }
+  return said;
+}
+
+TEST(LocalRanks, RanksThatSayTheirLocalRanksMeetAndAreAllRefusedIfOneIsWrong) {
+  EXPECT_THAT(meet_with_local_ranks({0, 1}), ::testing::Each("not refused"));
+  EXPECT_THAT(meet_with_local_ranks({0, 0}), ::testing::Each(HasSubstr("has LOCAL_RANK=0, but it is number 1")));
+}
+
+TEST(LocalRanks, AProcessWithALocalRankIsARankAndNoLauncher) {
+  ParsedSettings parsed = parse_settings(std::vector<std::string>{"--devices", "4"});
+  RankEnvironment e = bare(4, 8);
+  e.said_local_rank = 0;
+  take_over_first_rank(parsed, e);
+  EXPECT_TRUE(e.launched);
+}
+
 TEST(LocalRanks, AMachinesFirstRankWithDevicesIsItsLauncher) {
   ParsedSettings parsed = parse_settings(std::vector<std::string>{"--devices", "4"});
   RankEnvironment e = bare(4, 8);

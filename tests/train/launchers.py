@@ -50,6 +50,27 @@ def accelerate_starts_ranks(r):
         ring.check(result.code == 0 and "  2 ranks  " in result.out, "accelerate launch with a list of hosts trains", str(result))
 
 
+def ranks_with_a_local_rank_train(r):
+    """As DeepSpeed's launcher starts them: LOCAL_RANK without LOCAL_WORLD_SIZE, and --local_rank right behind the program's name."""
+    command = without_devices(r.command("local", train__max_steps=3))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def start(rank, files):
+        env = ring.environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        log = files.enter_context(open(r.folder / f"local-{rank}.txt", "w"))
+        return subprocess.Popen([command[0], f"--local_rank={rank}", *command[1:]], cwd=r.folder, env=env, stdin=subprocess.DEVNULL, stdout=log,
+                                stderr=subprocess.STDOUT)
+
+    with contextlib.ExitStack() as files:
+        codes = [rank.wait(timeout=120) for rank in [start(rank, files) for rank in (0, 1)]]
+    texts = "".join((r.folder / f"local-{rank}.txt").read_text() for rank in (0, 1))
+    ring.check(codes == [0, 0] and "  2 ranks  " in texts and "started 2 ranks on 1 host" in texts, "ranks with LOCAL_RANK and --local_rank train", f"{codes}\n{texts}")
+    result = r.run([*r.command("alone", train__max_steps=3), "--local_rank=1"])
+    ring.check(result.code == 2 and "local_rank 1 is for a rank that a launcher started" in result.err and not (r.folder / "alone").exists(),
+               "refused: --local_rank=1 where no launcher started this", str(result))
+
+
 def worlds_of_one_by_mistake_are_refused(r):
     command = without_devices(r.command("alone", train__max_steps=3))
     for variables, sentence in [
@@ -82,5 +103,6 @@ def jobs_that_start_together_do_not_collide(r):
 with ring.Ring(sys.argv[1]) as r:
     worlds_of_one_by_mistake_are_refused(r)
     jobs_that_start_together_do_not_collide(r)
+    ranks_with_a_local_rank_train(r)
     torchrun_starts_ranks(r)
     accelerate_starts_ranks(r)

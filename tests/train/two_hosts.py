@@ -63,9 +63,9 @@ def train_together(r, hosts):
 
 
 def four_variables_are_enough(r, hosts):
-    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as guides print them: a process a rank, and a launcher a machine."""
+    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as guides print them: a process a rank, and a launcher a machine. Scripts add LOCAL_RANK."""
     one = ring.metrics(r.train("one-bare", train__max_steps=3))
-    for out, ranks, words in (("bare", (0, 1, 2, 3), ()), ("offset", (0, 2), ("--devices", "2"))):
+    for out, ranks, words in (("bare", (0, 1, 2, 3), ()), ("local", (0, 1, 2, 3), ()), ("offset", (0, 2), ("--devices", "2"))):
         command = r.command(out, train__max_steps=3)
         at = command.index("--devices")
         command = [*command[:at], *command[at + 2:], *words]
@@ -74,12 +74,14 @@ def four_variables_are_enough(r, hosts):
             host = hosts.names[rank // 2]
             variables = {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT),
                          "TRIREME_HOST_ID": host, "NCCL_IB_DISABLE": "1", "GLOO_SOCKET_IFNAME": hosts.ends[rank // 2]}
+            if out == "local":
+                variables["LOCAL_RANK"] = str(rank % 2)
             log = open(r.folder / f"{out}-{rank}.txt", "w")
             started.append(subprocess.Popen(["ip", "netns", "exec", host, *command], stdout=log, stderr=subprocess.STDOUT,
                                             stdin=subprocess.DEVNULL, cwd=r.folder, env=ring.environment(**variables)))
         codes = [p.wait(90) for p in started]
         said = hosts.text(out, 0)
-        ring.check(codes == [0] * len(ranks) and "  4 ranks  gloo  " in said, f"{len(ranks)} processes with four variables train as 4 ranks",
+        ring.check(codes == [0] * len(ranks) and "  4 ranks  gloo  " in said, f"{out}: {len(ranks)} processes with four variables train as 4 ranks",
                    "".join(hosts.text(out, rank) for rank in ranks))
         ring.check(said.count("NCCL_IB_DISABLE has no effect") == 1 and "NCCL_IB_DISABLE" not in hosts.text(out, ranks[1]) or out == "offset",
                    "rank 0 says which variable has no effect", said)

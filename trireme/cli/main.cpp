@@ -101,7 +101,13 @@ void take_stop_signals(const std::string& subcommand) {
   trireme::launch::report_loaded();
 }
 
+// DeepSpeed's launcher, and older ones of PyTorch, type it right behind the program's name.
+bool is_local_rank(const std::string& word) {
+  return word.starts_with("--local_rank=") || word.starts_with("--local-rank=");
+}
+
 int run(std::vector<std::string> words) {
+  if (words.size() > 1 && is_local_rank(words[0])) std::swap(words[0], words[1]);
   if (words.size() > 1 && words[0] == "help") {  // help pretrain, help explain memory
     std::vector<std::string> asked(words.begin() + 1, words.end());
     asked.emplace_back("--help");

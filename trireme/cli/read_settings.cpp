@@ -55,7 +55,8 @@ std::string when_run_begins(const dialects::Reading& reading) {
 }
 
 const dialects::Systems& systems() {
-  static const dialects::Systems kSystems({.world_size = ranks_that_start, .run_begins = when_run_begins});
+  static const dialects::Systems kSystems(
+      {.world_size = ranks_that_start, .run_begins = when_run_begins, .was_launched = launch::was_launched});
   return kSystems;
 }
 

@@ -34,7 +34,7 @@ struct Row {
   Pairs words = {};
   /// Of a refused or open key: values that ask for nothing. "false", "0" and "none" always do.
   std::vector<std::string_view> off = {};
-  /// Translates the entry; see Reading.
+  /// Translates the entry, or ignores it only where that is right; see Reading.
   void (*by)(Reading& reading, const config::Given& entry) = nullptr;
   /// Of a setting: rewrites the value further.
   void (*adapt)(config::Given& given) = nullptr;

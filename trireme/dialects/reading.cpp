@@ -115,8 +115,8 @@ void Reading::translate(const Given& entry) {
     return row->open.empty() ? refuse(entry, fmt::format("{} {} cannot be had", entry.key, entry.text), row->refused)
                              : refuse_open(entry, row->open);
   }
-  if (!row->ignored.empty()) return ignore(entry, row->ignored);
   if (row->by != nullptr) return row->by(*this, entry);
+  if (!row->ignored.empty()) return ignore(entry, row->ignored);
   if (row->setting.empty()) return;  // `finish` translates it
   Given given = entry;
   for (const auto& [theirs, ours] : row->words)

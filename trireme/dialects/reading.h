@@ -27,6 +27,8 @@ struct Surroundings {
   /// "2026-11-27/21-50-00": when the run begins, as folders have it; "" if this process does not begin one, or not
   /// alone.
   std::function<std::string(const Reading& reading)> run_begins = {};
+  /// Whether a launcher started this process as one of its ranks.
+  std::function<bool()> was_launched = {};
 };
 
 class Reading {
@@ -86,6 +88,7 @@ class Reading {
   int64_t world_size() const;
   /// As Surroundings::run_begins.
   std::string run_begins() const { return surroundings_.run_begins ? surroundings_.run_begins(*this) : ""; }
+  bool was_launched() const { return surroundings_.was_launched && surroundings_.was_launched(); }
   /// Ranks that read different sequences: world_size() / (tp x pp x cp).
   int64_t data_ranks() const;
   std::string_view command() const { return command_; }

@@ -41,10 +41,11 @@ void refuse_smaller_world(const EnvironmentLookup& lookup, const RankEnvironment
   }
 }
 
-// RANK and WORLD_SIZE alone, as people export them by hand.
+// RANK and WORLD_SIZE without LOCAL_WORLD_SIZE, as people export them by hand. DeepSpeed's launcher and scripts for
+// srun and mpirun add LOCAL_RANK.
 bool read_bare_rank(const EnvironmentLookup& lookup, RankEnvironment& result) {
   const RankNames& names = kCommonNames;
-  if (lookup(names.local_rank) != nullptr || lookup(names.local_world_size) != nullptr) return false;
+  if (lookup(names.local_world_size) != nullptr) return false;
   const char *rank = lookup(names.rank), *size = lookup(names.world_size);
   if (rank == nullptr && size == nullptr) return false;
   if (rank == nullptr || size == nullptr)
@@ -58,8 +59,19 @@ bool read_bare_rank(const EnvironmentLookup& lookup, RankEnvironment& result) {
   result.global_rank = required_number(lookup, names.rank, names.world_size, 0, kMaxRanks);
   refuse_contradiction(result.global_rank < result.world_size, names.rank, result.global_rank, "less than",
                        names.world_size, result.world_size);
+  if (lookup(names.local_rank) != nullptr) {
+    result.said_local_rank = required_number(lookup, names.local_rank, names.rank, 0, kMaxRanks);
+    refuse_contradiction(*result.said_local_rank <= result.global_rank, names.local_rank, *result.said_local_rank,
+                         "at most", names.rank, result.global_rank);
+  }
   const char* address = lookup("MASTER_ADDR");
   const bool one_host = result.world_size == 1 || (address != nullptr && is_spelled_loopback(address));
+  if (one_host && result.said_local_rank.value_or(result.global_rank) != result.global_rank)
+    throw UsageError(
+        fmt::format("environment variables contradict each other: {}={} and {}={}, but with MASTER_ADDR={} all ranks "
+                    "are on this host, where the two are the same; leave {} out, or set {}, too",
+                    names.local_rank, *result.said_local_rank, names.rank, result.global_rank, address,
+                    names.local_rank, names.local_world_size));
   result.local_rank = one_host ? result.global_rank : 0;
   result.local_world_size = one_host ? result.world_size : 1;
   result.local_is_unknown = !one_host;

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct RankEnvironment {
   int node_rank = 0;  ///< GROUP_RANK, else NODE_RANK, else 0
   int num_nodes = 1;  ///< world_size / local_world_size if the launcher does not give it
   bool local_is_unknown = false;  ///< the four numbers above are yet to be found (machines/local_ranks.h)
+  std::optional<int> said_local_rank = {};  ///< LOCAL_RANK without LOCAL_WORLD_SIZE: what will be found must agree
   std::string master_address;  ///< empty when no launcher started this process
   int master_port = 0;  ///< 0 when no launcher started this process
   int store_fd = -1;  ///< rank 0 of Trireme's launcher: an inherited socket that listens at master_port
@@ -58,8 +60,8 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 
 /// Reads the ranks' variables through `lookup`.
 ///
-/// RANK and WORLD_SIZE may come without LOCAL_RANK and LOCAL_WORLD_SIZE. Then these are the same numbers if MASTER_ADDR
-/// is a loopback address; otherwise the ranks find them when they meet.
+/// RANK and WORLD_SIZE may come without LOCAL_WORLD_SIZE. Then the local numbers are the same if MASTER_ADDR is a
+/// loopback address; otherwise the ranks find them when they meet. A LOCAL_RANK must agree with what is found.
 ///
 /// If none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE is set, the variables of other launchers are read. If
 /// those are missing too, the result is a world of one. Only ranks of other launchers may lack MASTER_ADDR and

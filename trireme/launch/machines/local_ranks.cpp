@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ std::string this_host() {
   const char* id = std::getenv("TRIREME_HOST_ID");
   return fmt::format("{} {} {}", host_name(), boot, id == nullptr ? "" : id);
 }
+
+// What a rank says of itself: its host, and LOCAL_RANK if it is set.
+constexpr char kAfterHost = '\n';
 
 std::string key_of(int rank) { return fmt::format("local/host/{}", rank); }
 
@@ -63,17 +67,24 @@ store::Client join_store(RankEnvironment& e, std::chrono::milliseconds timeout, 
   }
 }
 
-/// What each rank has said; `look` is called while one is waited for.
-std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnvironment& e,
-                                        std::chrono::milliseconds limit, const std::function<bool()>& look) {
+/// What each rank has said.
+struct Said {
+  std::vector<std::string> hosts, local_ranks;
+};
+
+/// `look` is called while a rank is waited for.
+Said said_by_ranks(store::Client& client, const RankEnvironment& e, std::chrono::milliseconds limit,
+                   const std::function<bool()>& look) {
   const auto start = Clock::now();
-  std::vector<std::string> hosts;
+  Said said;
   bool told = false;
-  while (std::ssize(hosts) < e.world_size) {
+  while (std::ssize(said.hosts) < e.world_size) {
     end_if_one_is_refused(client, e);
-    const int rank = static_cast<int>(hosts.size());
-    if (auto host = client.get(key_of(rank), std::min(limit, kLookForRefusal))) {
-      hosts.push_back(*std::move(host));
+    const int rank = static_cast<int>(said.hosts.size());
+    if (const auto words = client.get(key_of(rank), std::min(limit, kLookForRefusal))) {
+      const size_t end = words->find(kAfterHost);
+      said.hosts.push_back(words->substr(0, end));
+      said.local_ranks.push_back(words->substr(end + 1));
       continue;
     }
     look();
@@ -82,9 +93,23 @@ std::vector<std::string> hosts_of_ranks(store::Client& client, const RankEnviron
     if (waited > kSilentWait && e.global_rank == 0 && !std::exchange(told, true))
       base::info("waiting for rank {}", rank);
   }
-  return hosts;
+  return said;
 }
 }  // namespace
+
+std::string unlike_said(const std::vector<std::string>& hosts, const std::vector<std::string>& said) {
+  std::map<std::string_view, int> counted;  // ranks so far, by host
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    const int found = counted[hosts[rank]]++;
+    if (said[rank].empty() || said[rank] == std::to_string(found)) continue;
+    const std::string name = hosts[rank].substr(0, hosts[rank].find(' '));
+    return fmt::format(
+        "rank {} ({}) has LOCAL_RANK={}, but it is number {} of the ranks that meet from {}; leave LOCAL_RANK out, or "
+        "set LOCAL_WORLD_SIZE, too",
+        rank, name, said[rank], found, name);
+  }
+  return "";
+}
 
 void place_among(const std::vector<std::string>& hosts, RankEnvironment& environment) {
   const auto rank = static_cast<size_t>(environment.global_rank);
@@ -117,9 +142,13 @@ void find_local_ranks(RankEnvironment& environment, const Settings& settings) {
   };
   store::Client client = join_store(e, timeout, for_rank_0);
   require_same_settings(client, e, common_settings(settings, e), timeout, gives_up);
-  client.set(key_of(e.global_rank), this_host());
-  const std::vector<std::string> hosts = hosts_of_ranks(client, e, timeout, gives_up);
-  if (e.local_is_unknown) place_among(hosts, e);
+  client.set(key_of(e.global_rank), fmt::format("{}{}{}", this_host(), kAfterHost,
+                                                e.said_local_rank ? std::to_string(*e.said_local_rank) : ""));
+  const Said said = said_by_ranks(client, e, timeout, gives_up);
+  if (!e.local_is_unknown) return;
+  const std::string why = unlike_said(said.hosts, said.local_ranks);
+  if (!why.empty()) throw UsageError(tell_all(client, e, why));  // every rank finds it
+  place_among(said.hosts, e);
 }
 
 bool are_by_hand(const RankEnvironment& e) {
@@ -149,7 +178,7 @@ void tell_others(RankEnvironment environment, MeetingOptions options, const std:
 void take_over_first_rank(ParsedSettings& parsed, RankEnvironment& environment) {
   Settings& s = parsed.settings;
   const RankEnvironment& e = environment;
-  if (!e.local_is_unknown || !parsed.given("devices") || parsed.given("num_nodes") || !s.devices ||
+  if (!e.local_is_unknown || e.said_local_rank || !parsed.given("devices") || parsed.given("num_nodes") || !s.devices ||
       *s.devices >= e.world_size)
     return;
   const auto devices = static_cast<int>(*s.devices);

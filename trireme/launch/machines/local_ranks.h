@@ -3,7 +3,7 @@
 // than rank 0 is refused here (same_settings.h).
 //
 // So ranks find who shares a host if their environment holds only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Only
-// then does a rank know which GPU and how many threads are its own.
+// then does a rank know which GPU and how many threads are its own. A LOCAL_RANK beside these must be what is found.
 #pragma once
 
 #include <exception>
@@ -21,9 +21,9 @@ namespace trireme::launch {
 /// token are known.
 ///
 /// Cost      2 world_size small messages a rank, once
-/// Errors    UsageError if a rank was refused or has other settings, with its sentence; that of tell_others() if a rank
-///           failed; Error if the store is not reached, or a rank does not come within launch.join_timeout; Stopped if
-///           a stop is requested meanwhile
+/// Errors    UsageError if a rank was refused, has other settings, or another LOCAL_RANK than is found, with its
+///           sentence; that of tell_others() if a rank failed; Error if the store is not reached, or a rank does not come
+///           within launch.join_timeout; Stopped if a stop is requested meanwhile
 void find_local_ranks(RankEnvironment& environment, const Settings& settings);
 
 /// Whether these ranks were started one by one, without a launcher that ends all when one ends.
@@ -36,9 +36,13 @@ void tell_others(RankEnvironment environment, MeetingOptions options, const std:
 /// The place of a rank among the hosts of all ranks, by rank.
 void place_among(const std::vector<std::string>& hosts, RankEnvironment& environment);
 
+/// Of ranks that say their LOCAL_RANK (else an empty text), the first whose number on its host is another: why all are
+/// refused. Empty if there is none.
+std::string unlike_said(const std::vector<std::string>& hosts, const std::vector<std::string>& said);
+
 /// Guides start one launcher a machine, with RANK as the number of the machine's first rank and `devices` as the number
 /// of ranks that it starts. Then this process is no rank: the machine's number and the meeting place become settings,
-/// and `environment` that of a process which no launcher started.
+/// and `environment` that of a process which no launcher started. A process that has a LOCAL_RANK is a rank.
 /// Errors    UsageError if devices does not divide RANK and WORLD_SIZE
 void take_over_first_rank(ParsedSettings& parsed, RankEnvironment& environment);
 
