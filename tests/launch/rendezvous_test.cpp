@@ -14,7 +14,9 @@
 #include <map>
 #include <thread>
 
+#include "tests/data/refusal.h"
 #include "trireme/base/error.h"
+#include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::launch {
@@ -447,6 +449,34 @@ TEST_F(Machines, WhoIsStoppedItselfMissesNobody) {
   request_stop(SIGTERM);
   decider.reset();
   EXPECT_FALSE(meets.get());
+}
+
+Settings at(const char* endpoint, const char* nnodes) {
+  Settings settings;
+  settings.launch.rdzv_endpoint = endpoint;
+  if (nnodes != nullptr) settings.launch.nnodes = nnodes;
+  return settings;
+}
+
+TEST(AnyFreePort, IsNoMeetingPlaceOfOneMachine) {
+  for (const char* nnodes : {static_cast<const char*>(nullptr), "1", "1:1"}) {
+    Settings settings = at("localhost:0", nnodes);
+    EXPECT_FALSE(elastic_of(settings));
+    EXPECT_FALSE(settings.launch.rdzv_endpoint);
+  }
+  Settings settings = at("localhost:29400", "1");
+  EXPECT_TRUE(elastic_of(settings));
+  EXPECT_TRUE(settings.launch.rdzv_endpoint);
+}
+
+TEST(AnyFreePort, IsRefusedForSeveralMachines) {
+  for (const char* nnodes : {"2", "1:2"}) {
+    Settings settings = at("host-a:0", nnodes);
+    EXPECT_THAT(data::refusal([&] { elastic_of(settings); }),
+                HasSubstr("host-a:0 means any free port, which the other machines cannot know: with 2 machines give"));
+  }
+  Settings negative = at("host-a:-1", "1");
+  EXPECT_THAT(data::refusal([&] { elastic_of(negative); }), HasSubstr("is not HOST:PORT"));
 }
 
 TEST_F(Machines, AndTheLookingForTheLauncherThatDecides) {

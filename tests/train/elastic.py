@@ -218,6 +218,7 @@ def mistakes_are_refused(r):
             ("no endpoint", {"nnodes": "2:4"}, "launch.nnodes 2:4 needs launch.rdzv_endpoint HOST:PORT"),
             ("no range", {"nnodes": "4:2", "rdzv_endpoint": here}, "launch.nnodes 4:2 is not a number of machines"),
             ("no port", {"nnodes": "1:2", "rdzv_endpoint": "host:seven"}, "launch.rdzv_endpoint host:seven is not HOST:PORT"),
+            ("any free port", {"nnodes": "1:2", "rdzv_endpoint": "localhost:0"}, "localhost:0 means any free port, which the other machines cannot know"),
             ("two numbers", {"nnodes": "1:3", "num_nodes": "2", "rdzv_endpoint": here}, "launch.nnodes 1:3 and num_nodes 2 contradict each other"),
             ("mpi", {"nnodes": "1:2", "rdzv_endpoint": here, "comm__backend": "mpi"},
              "launch.nnodes lets machines come and go, but mpirun fixes the number of MPI's ranks"),

@@ -101,6 +101,10 @@ def other_programs_are_launched(r):
     lines = sorted(line.split("] ")[-1] for line in result.text.splitlines() if "hello" in line)
     ring.check(result.code == 0 and lines == [f"rank {i} of 3, {i} of 3 here, hello" for i in range(3)],
                "trireme launch starts any program", str(result))
+    for words in (["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"], ["--nnodes=1:1", "--standalone", "--rdzv-endpoint=localhost:29400"],
+                  ["--standalone", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]):
+        result = r.run([r.program, "launch", *words, "--nproc-per-node=2", "--", str(script), "hello"])
+        ring.check(result.code == 0 and result.text.count(" of 2 here, hello") == 2, f"torchrun's lines for one machine: {' '.join(words)}", str(result))
     count = lambda gpus: r.run([r.program, "launch", "--nproc_per_node", "gpu", "--print", "sbatch", "--", "true"],  # noqa: E731
                                env=ring.environment(CUDA_VISIBLE_DEVICES=gpus))
     two, none = count("0,1"), count("")
@@ -131,6 +135,7 @@ def other_programs_are_launched(r):
             (["--nnodes", "1:4", "--", "true"], "--nnodes 1:4 needs --rdzv_endpoint HOST:PORT"),
             (["--nnodes", "2", "--node_rank", "0", "--master_addr", "localhost", "--", "true"], "localhost is a loopback address"),
             (["--nnodes", "2", "--node_rank", "0", "--", "true"], "must be the address of machine 0"),
+            (["--nnodes", "2", "--rdzv_endpoint", "localhost:0", "--", "true"], "localhost:0 means any free port, which the other machines cannot know"),
             (["--standalone", "--nnodes", "2", "--", "true"], "--standalone is for one machine")]:
         result = r.run([r.program, "launch", *words])
         ring.check(result.code == 2 and sentence in result.err, f"refused: {' '.join(words)}", str(result))

@@ -152,8 +152,9 @@ int launch_here(LaunchWords& words) {
   }
   launch::install_stop_signal();  // also ends the wait for other machines
   std::optional<launch::MeetingFile> meeting;
+  auto elastic = launch::elastic_of(settings);
   if (!settings.launch.rdzv_endpoint) launch::check_nodes(settings, environment);
-  if (auto elastic = launch::elastic_of(settings)) {
+  if (elastic) {
     elastic->settings = common;
     options.rendezvous = launch::make_rendezvous(*elastic, settings, true, meeting);
   } else {

@@ -179,8 +179,9 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
 }
 
 void take_nodes(const OtherOptions& other, Settings& s) {
+  if (other.standalone) s.launch.rdzv_endpoint.reset();  // as in torchrun, whatever it says
   if (!other.nnodes) return;
-  if (other.standalone && *other.nnodes != "1")
+  if (other.standalone && *other.nnodes != "1" && *other.nnodes != "1:1")
     throw UsageError(fmt::format("error: --standalone is for one machine, --nnodes says {}", *other.nnodes));
   if (s.launch.rdzv_endpoint || other.nnodes->find(':') != std::string::npos) {
     s.launch.nnodes = other.nnodes;

@@ -14,6 +14,7 @@
 namespace trireme::launch {
 namespace {
 constexpr int64_t kMostMachines = 100'000;
+constexpr int kAnyPort = 0;
 
 std::optional<int> machines_in(const std::string& text) {
   const auto count = base::parse_count(text);
@@ -37,12 +38,22 @@ void read_endpoint(const std::string& text, Elastic& elastic) {
   const auto colon = text.rfind(':');
   elastic.host = text.substr(0, colon);
   const auto port = colon == std::string::npos ? kTorchrunsPort : base::parse_count(text.substr(colon + 1));
-  if (elastic.host.empty() || !port || *port < 1 || *port > 65535)
+  if (elastic.host.empty() || !port || *port < 0 || *port > 65535)
     throw UsageError(fmt::format("launch.rdzv_endpoint {} is not HOST:PORT, a port from 1 to 65535", text));
   if (elastic.host.find(':') != std::string::npos)
     throw UsageError(fmt::format(
         "launch.rdzv_endpoint {} is an IPv6 address; launchers meet over IPv4: give a name or an IPv4 address", text));
   elastic.port = static_cast<int>(*port);
+}
+
+// torchrun's HOST:0, any free port. A machine alone meets nobody.
+void forget_any_port(LaunchSettings& launch, const Elastic& elastic) {
+  if (elastic.most > 1)
+    throw UsageError(
+        fmt::format("launch.rdzv_endpoint {} means any free port, which the other machines cannot know: with {} "
+                    "machines give HOST:PORT, a port from 1 to 65535, the same on each",
+                    *launch.rdzv_endpoint, elastic.most));
+  launch.rdzv_endpoint.reset();
 }
 
 bool can_run(Settings settings, int machines) {
@@ -71,8 +82,8 @@ base::FileDescriptor listen_if_ours(const Elastic& elastic, std::optional<int> n
 }
 }  // namespace
 
-std::optional<Elastic> elastic_of(const Settings& settings) {
-  const LaunchSettings& l = settings.launch;
+std::optional<Elastic> elastic_of(Settings& settings) {
+  LaunchSettings& l = settings.launch;
   Elastic elastic{.least = static_cast<int>(settings.num_nodes), .most = static_cast<int>(settings.num_nodes)};
   if (l.nnodes) {
     read_range(*l.nnodes, elastic);
@@ -85,11 +96,12 @@ std::optional<Elastic> elastic_of(const Settings& settings) {
                       "machine has {}",
                       *l.nnodes, own_address()));
   }
-  elastic.settings = common_settings_of_machines(settings);
   if (l.rdzv_endpoint) {
     read_endpoint(*l.rdzv_endpoint, elastic);
-    return elastic;
+    if (elastic.port == kAnyPort) forget_any_port(l, elastic);
   }
+  elastic.settings = common_settings_of_machines(settings);
+  if (l.rdzv_endpoint) return elastic;
   if (settings.num_nodes == 1 || l.max_restarts == 0 || !l.master_addr) return std::nullopt;
   elastic.host = *l.master_addr;
   elastic.port = static_cast<int>(l.master_port);

@@ -20,9 +20,10 @@ struct Elastic {
   std::string settings = {};  ///< as given here: what all machines must have alike (same_settings.h)
 };
 
-/// Empty for one machine, and for machines with fixed numbers and no restarts.
+/// Empty for one machine, and for machines with fixed numbers and no restarts. Takes launch.rdzv_endpoint HOST:0 away
+/// from `settings` of one machine: it is torchrun's word for any free port.
 /// Errors    UsageError: the endpoint is missing or malformed, the range is malformed, or it contradicts num_nodes
-std::optional<Elastic> elastic_of(const Settings& settings);
+std::optional<Elastic> elastic_of(Settings& settings);
 
 /// Only Trireme's own launcher lets machines come and go.
 /// Errors    UsageError with backend mpi, and if another launcher has started this process
