@@ -56,6 +56,13 @@ TEST(OtherVariables, WhatHasNoEffectIsTold) {
   EXPECT_THAT(notes_on_other_variables({"HOME", "NCCL", "RANK"}, parsed().settings), IsEmpty());
 }
 
+TEST(OtherVariables, WhatOnlyTorchrunReadsIsToldWhereTorchrunIsNot) {
+  const std::vector<std::string> names = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_STORE"};
+  EXPECT_THAT(notes_on_other_variables(names, parsed().settings),
+              ElementsAre(HasSubstr("PET_NNODES has no effect"), HasSubstr("PET_NPROC_PER_NODE has no effect")));
+  EXPECT_THAT(notes_on_other_variables({"PET_NNODES", "TORCHELASTIC_RUN_ID"}, parsed().settings), IsEmpty());
+}
+
 TEST(OtherVariables, AnInterfaceIsTakenByItsName) {
   EXPECT_EQ(chosen_interface(of({})), "");
   EXPECT_EQ(chosen_interface(of({{"GLOO_SOCKET_IFNAME", "lo"}})), "lo");

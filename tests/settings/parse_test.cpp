@@ -231,6 +231,25 @@ TEST(Parse, TheEnvironmentComesBeforeTheArguments) {
   EXPECT_THAT(refusal({}, {.environment = wrong}), HasSubstr("environment: TRIREME_SEED=x"));
 }
 
+TEST(Parse, InheritedValuesOfOwnOptionsCountLessThanTypedOnes) {
+  int64_t ranks = 1, machines = 1;
+  const Section own{
+      .name = "", .title = "options", .rows = {{"ranks", &ranks, "ranks"}, {"machines", &machines, "machines"}}};
+  const auto inherited = [](const config::Parsed& typed) {
+    std::vector<config::Given> given;
+    for (const char* key : {"ranks", "machines"})
+      if (!typed.typed(key))
+        given.push_back({.key = key, .text = "2", .source = {Source::Kind::environment, "environment", "PET=2"}});
+    return given;
+  };
+  const config::Parsed parsed =
+      config::parse(std::vector<std::string>{"--ranks", "3"}, {.command = "x", .own = {own}, .inherited = inherited});
+  EXPECT_EQ(ranks, 3);
+  EXPECT_EQ(machines, 2);
+  EXPECT_TRUE(parsed.given("machines") && !parsed.typed("machines"));
+  EXPECT_EQ(parsed.provenance.at("machines").text, "PET=2");
+}
+
 TEST(Parse, ACommandBringsDefaultsSectionAndPositional) {
   const Overlay generate{
       .values = {{"devices", "1"}}, .command = "generate", .positional = "generate.checkpoint", .section = "generate"};

@@ -108,6 +108,8 @@ def other_programs_are_launched(r):
     count = lambda gpus: r.run([r.program, "launch", "--nproc_per_node", "gpu", "--print", "sbatch", "--", "true"],  # noqa: E731
                                env=ring.environment(CUDA_VISIBLE_DEVICES=gpus))
     two, none = count("0,1"), count("")
+    auto = r.run([r.program, "launch", "--nproc_per_node", "auto", "--print", "sbatch", "--", "true"], env=ring.environment(CUDA_VISIBLE_DEVICES="0,1"))
+    ring.check(auto.code == 0 and "which starts 2 ranks there" in auto.out, "and so is auto where there are GPUs", str(auto))
     ring.check(two.code == 0 and "which starts 2 ranks there" in two.out and none.code == 2 and "one rank for each GPU" in none.err,
                "--nproc_per_node gpu is one rank for each GPU", f"{two}\n{none}")
     result = r.run([r.program, "launch", "--nproc_per_node=2", *r.command("launched", train__max_steps=2)[1:]])
@@ -141,7 +143,32 @@ def other_programs_are_launched(r):
         ring.check(result.code == 2 and sentence in result.err, f"refused: {' '.join(words)}", str(result))
 
 
+def torchruns_variables_are_defaults(r):
+    """As Kubernetes' training operator sets them."""
+    def launch(*words, **variables):
+        return r.run([r.program, "launch", *words, "--", "/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE, here $LOCAL_WORLD_SIZE"],
+                     env=ring.environment(**{f"PET_{name}": value for name, value in variables.items()}))
+    one_machine = {"NNODES": "1:1", "RDZV_BACKEND": "c10d", "RDZV_ENDPOINT": "localhost:0", "MASTER_ADDR": "", "MAX_RESTARTS": "1"}
+    result = launch(NPROC_PER_NODE="2", ROLE="trainer", RDZV_ID="job", NO_PYTHON="1", TEE="0", **one_machine)
+    ring.check(result.code == 0 and result.text.count(" of 2, here 2") == 2, "PET_NPROC_PER_NODE and others are defaults of trireme launch", str(result))
+    told = [f"PET_{name} has no effect: " in result.err for name in ("ROLE", "RDZV_ID", "NO_PYTHON", "TEE", "NNODES")]
+    ring.check(told == [True, True, True, False, False], "and those that have no effect are told", str(result))
+    result = launch("--nproc-per-node=3", "--standalone", NPROC_PER_NODE="2", NNODES="4", NODE_RANK="1", RDZV_ENDPOINT="host-a:29400")
+    ring.check(result.code == 0 and result.text.count(" of 3, here 3") == 3, "typed words count more", str(result))
+    result = launch(STANDALONE="1", NPROC_PER_NODE="2")
+    ring.check(result.code == 0 and result.text.count(" of 2, here 2") == 2, "a flag is 1 or 0", str(result))
+    for words, variables, sentence in [
+            ([], {"NPROC_PER_NODE": "two"}, "environment: PET_NPROC_PER_NODE=two"),
+            ([], {"RDZV_BACKEND": "etcd"}, "environment: PET_RDZV_BACKEND=etcd"),
+            ([], {"NNODES": "some"}, "PET_NNODES=some is not a number of machines"),
+            (["--nnodes", "2"], {"STANDALONE": "1"}, "PET_STANDALONE=1 is for one machine, and --nnodes 2 is not"),
+            ([], {"NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "localhost"}, "localhost is a loopback address")]:
+        result = launch(*words, **variables)
+        ring.check(result.code == 2 and sentence in result.err, f"refused: {sentence}", str(result))
+
+
 with ring.Ring(sys.argv[1]) as r:
+    torchruns_variables_are_defaults(r)
     other_programs_are_launched(r)
     a_run_that_never_named_itself_starts_anew(r)
     lost_ranks_cost_nothing(r)

@@ -39,7 +39,7 @@ for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
 def environment(**changes):
     """This process' own without anything that would set Trireme or pose as a launcher."""
     others = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GOMP_SPINCOUNT")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "PMIX_", "PMI_", "SLURM_")) and k not in others}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "PET_")) and k not in others}
     return kept | changes
 
 

@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/launch_words.h"
 #include "trireme/cli/read_settings.h"
@@ -173,6 +174,7 @@ int run_launch(Arguments arguments) {
     fmt::print("{}", launch_help());
     return 0;
   }
+  for (const std::string& note : words->notes) base::info("{}", note);
   try {
     return launch_here(*words);
   } catch (const base::FileError&) {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/shared_library.h"
 #include "trireme/base/units.h"
+#include "trireme/cli/launch_variables.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/training.h"
 #include "trireme/config/report.h"
@@ -32,6 +32,7 @@ constexpr const char* kUsage =
     "own ranks: --devices 4. Under srun with one task on each machine, the tasks meet through a file in --log_dir.\n"
     "Trireme's store listens at MASTER_PORT. A program of torch.distributed needs another free port for its own:\n"
     "  trireme launch --nproc_per_node 4 -- env MASTER_PORT=29600 python train.py\n"
+    "Options that are not typed are read from PET_NNODES, PET_NPROC_PER_NODE and so on, as by torchrun.\n"
     "\n";
 
 // Options of torchrun that are no settings here.
@@ -46,20 +47,9 @@ struct OtherOptions {
   std::deque<std::string> sentences;  ///< that rows of help point to
 };
 
-// Options of torchrun and `accelerate launch` that have nothing to decide here, and why.
+// Short names, and why they have nothing to decide here.
 constexpr std::pair<std::string_view, std::string_view> kUnread[] = {
-    {"rdzv_id", "launchers meet by rdzv_endpoint alone"},
-    {"rdzv_conf", "launchers meet by rdzv_endpoint alone"},
-    {"monitor_interval", "the end of a rank is seen at once"},
-    {"start_method", "ranks are programs"},
-    {"role", "all ranks have one role"},
-    {"redirects", "log_dir keeps the output of all ranks"},
-    {"tee", "log_dir and log_ranks say whose output is shown"},
-    {"local_ranks_filter", "log_dir and log_ranks say whose output is shown"},
-    {"local_addr", "the address by which other machines reach this one is found"},
-    {"m", "of -m litgpt, the subcommand is what runs"},
-    {"r", "as redirects"},
-    {"t", "as tee"}};
+    {"m", "of -m litgpt, the subcommand is what runs"}, {"r", "as redirects"}, {"t", "as tee"}};
 
 // Settings launch.* that are options here, and what help says of them where a setting's own words name settings that
 // trireme launch does not have.
@@ -94,20 +84,7 @@ constexpr Taken kTaken[] = {
      .help = "shared storage for print k8s: CLAIM:/PATH, a PersistentVolumeClaim and where pods see it; log_dir lies "
              "in it"}};
 
-// Accelerate's names for options of torchrun.
-constexpr std::pair<std::string_view, std::string_view> kOfAccelerate[] = {{"machine_rank", "node_rank"},
-                                                                           {"main_process_ip", "master_addr"},
-                                                                           {"main_process_port", "master_port"},
-                                                                           {"num_machines", "nnodes"}};
-
-std::string num_gpus_here() {
-  if (const int count = base::num_gpus(); count > 0) return std::to_string(count);
-  throw UsageError(
-      "error: --nproc_per_node gpu starts one rank for each GPU, and there is none that CUDA_VISIBLE_DEVICES allows; "
-      "give the number of ranks, or auto for one on each core");
-}
-
-// torchrun's --nproc_per_node cpu and gpu: as many as there are. Options end where the program begins.
+// torchrun's --nproc_per_node cpu, gpu and auto: as many as there are. Options end where the program begins.
 std::vector<std::string> with_counts(Arguments arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
   constexpr std::string_view kFlags[] = {"--standalone", "--no_python", "--no-python", "--oversubscribe"};
@@ -116,12 +93,10 @@ std::vector<std::string> with_counts(Arguments arguments) {
     const bool is_flag = std::ranges::find(kFlags, words[i]) != std::end(kFlags);
     is_value = words[i].starts_with('-') && words[i].find('=') == std::string::npos &&
                (!is_flag || (i + 1 < words.size() && (words[i + 1] == "true" || words[i + 1] == "false")));
-    for (const std::string_view name : {"--nproc_per_node", "--nproc-per-node"})
-      for (const std::string_view value : {"cpu", "gpu"}) {
-        const auto count = [&] { return value == "gpu" ? num_gpus_here() : "auto"; };
-        if (words[i] == fmt::format("{}={}", name, value)) words[i] = fmt::format("{}={}", name, count());
-        if (words[i] == name && i + 1 < words.size() && words[i + 1] == value) words[i + 1] = count();
-      }
+    for (const std::string name : {"--nproc_per_node", "--nproc-per-node"}) {
+      if (words[i].starts_with(name + "=")) words[i] = name + "=" + count_of_ranks(words[i].substr(name.size() + 1));
+      if (words[i] == name && i + 1 < words.size()) words[i + 1] = count_of_ranks(words[i + 1]);
+    }
   }
   return words;
 }
@@ -131,8 +106,8 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
   std::vector<config::Setting> rows = {
       {"nproc_per_node",
        &other.nproc_per_node,
-       "ranks on this machine; auto or cpu: one for each core; gpu: one for each GPU",
-       {.unit = "ranks", .at_least = 1, .at_most = 100'000, .absent = "auto", .when_absent = "one a core"}},
+       "ranks on this machine; cpu: one for each core; gpu: one for each GPU; auto: as gpu, or cpu where there is none",
+       {.unit = "ranks", .at_least = 1, .at_most = 100'000, .absent = "auto", .when_absent = "one a GPU or core"}},
       {"config_file",
        &other.config_file,
        "Accelerate's file: the ranks and machines to start, and settings for a subcommand that trains",
@@ -164,32 +139,45 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
     if (!taken->when_absent.empty()) row.rules.when_absent = taken->when_absent;
     rows.push_back(std::move(row));
   }
-  for (const auto& [theirs, ours] : kOfAccelerate) {
-    const auto row = std::ranges::find_if(rows, [&](const config::Setting& one) { return one.key == ours; });
-    config::Setting alias = *row;
+  const size_t num_own = rows.size();
+  for (size_t i = 0; i < num_own; ++i) {
+    const std::string_view theirs = name_in_accelerate(rows[i].key);
+    if (theirs.empty()) continue;
+    config::Setting alias = rows[i];
     alias.key = theirs;
     rows.push_back(std::move(alias));
   }
-  for (const auto& [key, why] : kUnread)
+  const auto accept = [&](std::string_view key, std::string_view why) {
     rows.push_back({key,
                     &other.unread,
                     other.sentences.emplace_back(fmt::format("accepted, without effect: {}", why)),
                     {.absent = "null"}});
+  };
+  for (const TorchrunOption& option : torchrun_options())
+    if (!option.unread.empty() && option.is_word) accept(option.name, option.unread);
+  for (const auto& [key, why] : kUnread) accept(key, why);
   return {.name = "", .title = "torchrun's words", .rows = std::move(rows)};
 }
 
-void take_nodes(const OtherOptions& other, Settings& s) {
+// How the user said it: "--nnodes 2", or "PET_NNODES=2".
+std::string as_said(const config::Parsed& parsed, std::string_view option) {
+  const std::string theirs(name_in_accelerate(option));
+  return parsed.provenance.at(!theirs.empty() && parsed.given(theirs) ? theirs : std::string(option)).text;
+}
+
+void take_nodes(const config::Parsed& parsed, const OtherOptions& other, Settings& s) {
   if (other.standalone) s.launch.rdzv_endpoint.reset();  // as in torchrun, whatever it says
   if (!other.nnodes) return;
   if (other.standalone && *other.nnodes != "1" && *other.nnodes != "1:1")
-    throw UsageError(fmt::format("error: --standalone is for one machine, --nnodes says {}", *other.nnodes));
+    throw UsageError(fmt::format("error: {} is for one machine, and {} is not; leave out one of the two",
+                                 as_said(parsed, "standalone"), as_said(parsed, "nnodes")));
   if (s.launch.rdzv_endpoint || other.nnodes->find(':') != std::string::npos) {
     s.launch.nnodes = other.nnodes;
     return;
   }
   const auto count = base::parse_count(*other.nnodes);
   if (!count || *count < 1 || *count > 100'000)
-    throw UsageError(fmt::format("error: --nnodes {} is not a number of machines", *other.nnodes));
+    throw UsageError(fmt::format("error: {} is not a number of machines", as_said(parsed, "nnodes")));
   s.num_nodes = *count;
 }
 
@@ -204,11 +192,7 @@ void take_processes(int64_t num_processes, Settings& s) {
 // What Accelerate's file says of ranks and machines, unless an option says it. A subcommand that trains reads the rest
 // of the file itself, with the counts that options say.
 void take_file(const config::Parsed& parsed, const OtherOptions& other, LaunchWords& words) {
-  const auto is_given = [&](std::string_view ours) {
-    const auto* theirs = std::ranges::find_if(kOfAccelerate, [&](const auto& pair) { return pair.second == ours; });
-    return parsed.given(std::string(ours)) ||
-           (theirs != std::end(kOfAccelerate) && parsed.given(std::string(theirs->first)));
-  };
+  const auto is_given = [&](std::string_view ours) { return is_typed(parsed, ours); };
   Settings& s = words.settings;
   const bool gives_devices = is_given("nproc_per_node") || other.num_processes;
   std::vector<std::string> reads = {"--config_file", *other.config_file};
@@ -236,9 +220,8 @@ void take_file(const config::Parsed& parsed, const OtherOptions& other, LaunchWo
 // The others are settings of the launcher that no option sets.
 std::vector<std::pair<std::string, std::string>> options_of_settings(const config::Parsed& parsed) {
   const auto typed = [&](std::string_view ours) {
-    for (const auto& [theirs, same] : kOfAccelerate)
-      if (same == ours && parsed.typed(std::string(theirs))) return fmt::format("--{}", theirs);
-    return fmt::format("--{}", ours);
+    const std::string theirs(name_in_accelerate(ours));
+    return fmt::format("--{}", parsed.typed(theirs) ? theirs : std::string(ours));
   };
   std::vector<std::pair<std::string, std::string>> found = {
       {"num_nodes", typed("nnodes")}, {"launch.nnodes", typed("nnodes")}, {"out_dir", "--log_dir"}};
@@ -311,18 +294,23 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
                             ? std::nullopt
                             : std::optional<std::string>(std::getenv("TRIREME_LAUNCH_TOKEN_FILE"));
   const std::vector<std::string> typed = with_counts(arguments);
-  config::Parsed parsed =
-      config::parse(typed, {.command = "launch", .positional = "", .takes_rest = true, .own = {options}});
+  config::Parsed parsed = config::parse(
+      typed, {.command = "launch",
+              .positional = "",
+              .takes_rest = true,
+              .own = {options},
+              .inherited = [](const config::Parsed& said) { return given_by_variables(said, std::getenv); }});
   if (parsed.help) return std::nullopt;
   words.program = std::move(parsed.list);
   if (words.program.empty())
     throw UsageError("error: trireme launch needs a program\n  trireme launch --nproc_per_node 4 -- ./my_program");
   words.program[0] = whole_name(words.program[0]);
-  take_nodes(other, s);
+  words.notes = notes_on_variables(std::getenv);
+  take_nodes(parsed, other, s);
   s.out_dir = words.log_dir.value_or(".");
   s.devices = other.nproc_per_node.value_or(std::max(1U, std::thread::hardware_concurrency()));
-  words.gives_devices = parsed.given("nproc_per_node");
-  words.gives_nodes = parsed.given("nnodes") || parsed.given("num_machines");
+  words.gives_devices = is_typed(parsed, "nproc_per_node");
+  words.gives_nodes = is_typed(parsed, "nnodes");
   if (other.config_file) {
     take_file(parsed, other, words);
   } else if (other.num_processes) {

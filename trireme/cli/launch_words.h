@@ -1,4 +1,5 @@
-// The options of `trireme launch`: those of torchrun. Most of them are also settings of the group launch.
+// The options of `trireme launch`: those of torchrun (launch_variables.h). Most of them are also settings of the group
+// launch.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,8 @@ struct LaunchWords {
   std::optional<std::string> log_dir;
   std::vector<std::string> program;  ///< a subcommand of trireme or a program, and its arguments
   std::vector<std::string> options;  ///< those given, to repeat them on another machine: {"--max_restarts", "3"}
-  bool gives_devices = false, gives_nodes = false;  ///< --nproc_per_node is given; --nnodes is given
+  bool gives_devices = false, gives_nodes = false;  ///< --nproc_per_node is typed; --nnodes is typed
+  std::vector<std::string> notes;  ///< on torchrun's variables that have no effect
 
   /// The settings that options stand for, and the options as they were typed: {"num_nodes", "--nnodes"}.
   std::vector<std::pair<std::string, std::string>> options_of_settings;

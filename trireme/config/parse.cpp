@@ -103,6 +103,11 @@ class Parser {
     for (ForeignFile& words : foreign_words_) take_foreign(words, position_ + 1);
   }
 
+  void take_inherited() {
+    if (!overlay_.inherited || parsed_.help) return;
+    for (const Given& given : overlay_.inherited(parsed_)) take(given);
+  }
+
   Parsed result() && {
     if (!parsed_.help && !overlay_.passes_over_mistakes) problems_.throw_if_any();
     return std::move(parsed_);
@@ -389,6 +394,7 @@ Parsed parse(std::span<const std::string> arguments, const Overlay& overlay, con
   Parser parser(overlay, whole);
   parser.read_environment();
   parser.read_arguments(arguments);
+  parser.take_inherited();
   return std::move(parser).result();
 }
 

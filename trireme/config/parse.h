@@ -17,6 +17,8 @@
 
 namespace trireme::config {
 
+struct Parsed;
+
 /// How a subcommand reads settings.
 struct Overlay {
   std::vector<std::pair<std::string, std::string>> values;  ///< the subcommand's own defaults: {"devices", "2"}
@@ -31,6 +33,8 @@ struct Overlay {
   std::vector<std::pair<std::string, std::string>> shown_defaults;
   std::string section;  ///< keys may be given without this prefix: "generate" allows --prompt
   std::vector<Section> own;  ///< the command's own options: on the command line only, not in the environment
+  /// Values of `own` that count less than what was typed, which they may depend on: another program's variables.
+  std::function<std::vector<Given>(const Parsed& typed)> inherited;
   const OtherSystems* others = nullptr;  ///< other systems' words and files that are understood; null: none
   std::function<const char*(const char*)> environment;  ///< looks up a variable; empty: the process's own
   std::vector<std::string> variables;  ///< names of all variables, if `environment` is given

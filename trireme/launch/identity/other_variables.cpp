@@ -42,6 +42,8 @@ constexpr Row kRows[] = {
     {"CUDA_VISIBLE_DEVICES", Where::on_gpus, "this run is on processors; --accelerator cuda trains on GPUs"},
     {"CUDA_DEVICE_MAX_CONNECTIONS", Where::on_gpus, "this run is on processors"},
     {"CUDA_LAUNCH_BLOCKING", Where::on_gpus, "this run is on processors"},
+    {"PET_NPROC_PER_NODE", Where::nowhere, "torchrun and trireme launch read it; this command has devices"},
+    {"PET_NNODES", Where::nowhere, "torchrun and trireme launch read it; this command has num_nodes and launch.nnodes"},
     {"PYTORCH_CUDA_ALLOC_CONF", Where::nowhere,
      "memory is planned before a run and allocated once, so no allocator has settings"},
 };
@@ -72,10 +74,11 @@ void take_over_other_variables(ParsedSettings& parsed, const EnvironmentLookup& 
 
 std::vector<std::string> notes_on_other_variables(const std::vector<std::string>& variables, const Settings& settings) {
   const bool on_gpus = settings.accelerator == engine::Accelerator::cuda;
+  const bool by_torchrun = std::ranges::find(variables, "TORCHELASTIC_RUN_ID") != variables.end();
   std::vector<std::string> notes;
   for (const std::string& name : variables) {
     const Row* row = row_of(name);
-    if (row == nullptr) continue;
+    if (row == nullptr || (by_torchrun && name.starts_with("PET_"))) continue;
     if (name == kTimeout)
       notes.push_back(fmt::format("{} is read as comm.timeout, which is {} s", name,
                                   std::chrono::duration_cast<std::chrono::seconds>(settings.comm.timeout).count()));
