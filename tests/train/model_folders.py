@@ -43,6 +43,8 @@ def add_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>",
                                                               "eos_token": "</s>", "chat_template": "{{ messages }}"}))
     (folder / "special_tokens_map.json").write_text('{"bos_token": "<s>",  "eos_token": "</s>"}\n')
+    generation = folder / "generation_config.json"
+    generation.write_text(json.dumps(json.loads(generation.read_text()) | {"eos_token_id": words.token_to_id("</s>")}))
 
 
 def contents(folder):
@@ -151,6 +153,47 @@ def judge_ends_of_texts(r):
     ring.check(again.code == 0 and ids == [2, 256], "and once after a resume", f"{ids} {again}")
 
 
+def judge_ends_of_replies(r):
+    """Replies that end with another token than the base's texts: generation stops there, too, whatever the task."""
+    folder, chats, pairs = r.folder / "chats", r.folder / "chats.jsonl", r.folder / "pairs.jsonl"
+    tiny_models.make("llama 2", folder)
+    (folder / "tokenizer.json").write_text(tiny_models.tokenizer_json(263, ("<|endoftext|>", "<|im_start|>", "<|im_end|>")))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 256}))
+    chats.write_text("".join(json.dumps({"messages": [{"role": "user", "content": "the"}, {"role": "assistant", "content": " sea"}]}) + "\n" for _ in range(200)))
+    pairs.write_text("".join(json.dumps({"prompt": [{"role": "user", "content": "the"}]} | {
+        which: [{"role": "assistant", "content": text}] for which, text in (("chosen", " sea"), ("rejected", " air"))}) + "\n" for _ in range(40)))
+    common = ["--data.chat_template", "chatml", "--train.max_seq_length", 64, "--train.global_batch_size", 8, "--train.lr_warmup_steps", 0,
+              "--eval.final_validation", "false", "--precision", "32-true", "--devices", 1, "--launch.threads_per_rank", 1]
+    tuned = lambda command, base, data, out, steps, *more: r.run([r.program, command, *map(str, (
+        base, "--data", "JSON", "--data.train_data_path", data, "--data.val_data_path", data, "--out_dir", r.folder / out, "--train.max_steps", steps, *common, *more))])
+    ends = lambda saved: transformers.GenerationConfig.from_pretrained(saved).eos_token_id
+
+    result = tuned("finetune_full", folder, chats, "replies", 40, "--optimizer.lr", 1e-2)
+    ring.require(result.code == 0, "a model of conversations is trained", str(result))
+    saved = r.folder / "replies" / "step-00000040"
+    ring.require(ends(saved) == [256, 258], f"transformers reads the end of replies: {ends(saved)}")
+    prompt = "<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n"
+    (r.folder / "asked.jsonl").write_text(json.dumps(prompt) + "\n")
+    result = r.run([r.program, "generate", str(saved), "--prompts", str(r.folder / "asked.jsonl"), "--temperature", "0", "--max_new_tokens", "12"])
+    ring.check(result.code == 0 and json.loads(result.out)["text"] == " sea", "trireme generate stops behind a reply without a chat, too", str(result))
+    ids = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))(prompt, return_tensors="pt").input_ids
+    model = transformers.AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32)
+    theirs = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1]:].tolist()
+    ring.check(theirs == [*b" sea", 258], "and so does transformers", str(theirs))
+
+    result = tuned("finetune_lora", folder, chats, "replies-lora", 1)
+    ring.require(result.code == 0, "an adapter of conversations is trained", str(result))
+    result = r.run([r.program, "merge_lora", str(r.folder / "replies-lora"), "--out", str(r.folder / "replies-merged")])
+    ring.check(result.code == 0 and ends(r.folder / "replies-merged") == [256, 258], "a merged model stops where its adapter's replies end", str(result))
+    result = tuned("finetune_dpo", folder, pairs, "replies-dpo", 1)
+    ring.check(result.code == 0 and ends(r.folder / "replies-dpo" / "step-00000001") == [256, 258], "preferences teach the end of replies, too", str(result))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [258, 256]}))
+    result = tuned("finetune_full", folder, chats, "replies-known", 1)
+    there = (r.folder / "replies-known" / "step-00000001" / "generation_config.json").read_text()
+    ring.check(result.code == 0 and there == '{"eos_token_id": [258, 256]}', "a base that stops there keeps its file", f"{there} {result}")
+
+
 def judge_refusals(r, ask):
     folders = {}
     for name in {case[0] for case in bad_configs.CASES}:
@@ -251,6 +294,7 @@ with ring.Ring(sys.argv[1]) as r:
     judge_bad_tensors(r, ask)
     judge_other_names(r)
     judge_ends_of_texts(r)
+    judge_ends_of_replies(r)
     for case in KEPT if ring.SLOW else KEPT[:2]:
         judge_untouched(r, *case)
     divisible = [name for name, (_, config) in tiny_models.MODELS.items() if config.get("num_attention_heads", 4) % 2 == 0]

@@ -26,6 +26,7 @@
 #include "trireme/formats/whole_model.h"
 #include "trireme/model/model.h"
 #include "trireme/text/chat_template.h"
+#include "trireme/text/ends_of_text.h"
 #include "trireme/text/load_tokenizer.h"
 
 namespace trireme::formats {
@@ -96,11 +97,20 @@ void meet_config(ConvertInput& input, const fs::path& path, bool is_its_own) {
   if (is_its_own) check_model_tensors(*config, input.tensors().tensors(), path.string(), /*may_vary=*/true);
 }
 
-/// The merged model is asked in the chat template that the adapter was trained in.
-void take_template_of_adapter(const adapt::ModelPlace& place, ConvertInput& input) {
+/// The merged model is asked in the chat template that the adapter was trained in, and stops where its replies end.
+void take_template_of_adapter(const adapt::ModelPlace& place, const fs::path& base, ConvertInput& input) {
   const fs::path adapter = adapt::adapter_of(place);
   const std::string jinja = adapter.empty() ? "" : text::chat_template_of(adapter);
-  if (!jinja.empty() && jinja != text::chat_template_of(input.files)) text::set_chat_template(input.files, jinja);
+  if (jinja.empty()) return;
+  if (jinja != text::chat_template_of(input.files)) text::set_chat_template(input.files, jinja);
+  const auto family = text::chat_family_of_template(jinja);
+  if (!family) return;
+  try {
+    const auto tokenizer = text::load_tokenizer(text::has_tokenizer(base) ? base : adapter);
+    if (const auto id = text::end_of_reply(text::find_chat_family(*family), *tokenizer))
+      text::add_end_of_text(*id, *tokenizer, input.config_json, input.files);
+  } catch (const UsageError&) {  // a tokenizer that is not read is copied all the same
+  }
 }
 
 ConvertInput open_safetensors(const adapt::ModelPlace& place) {
@@ -114,7 +124,7 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
                                       base::plural(source->num_optimizer_files(), "file"),
                                       source->num_optimizer_files() == 1 ? "is" : "are"));
   read_side_files(folder, &source->checkpoint(), input);
-  take_template_of_adapter(place, input);
+  take_template_of_adapter(place, folder, input);
   if (source->checkpoint().quantized != nullptr) {
     input.was_in_blocks = true;
     input.notes.push_back("matrices in blocks are read as the values that their codes stand for");

@@ -12,6 +12,7 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/text/chat_template.h"
+#include "trireme/text/ends_of_text.h"
 #include "trireme/train/answer_room.h"
 #include "trireme/train/generate.h"
 #include "trireme/train/inference.h"
@@ -58,9 +59,7 @@ std::vector<int64_t> ends_of_answers(const Settings& settings, const text::Token
     if (auto known = template_of_model(settings.model.name, settings.lora.initial_adapter.value_or("")))
       family = std::move(known->name);
   if (!family) return ids;
-  const char* stop = text::find_chat_family(*family).stop;
-  if (stop == nullptr) return ids;
-  if (const auto id = tokenizer.token_id(stop)) ids.push_back(*id);
+  if (const auto id = text::end_of_reply(text::find_chat_family(*family), tokenizer)) ids.push_back(*id);
   return ids;
 }
 

@@ -14,6 +14,7 @@
 #include "trireme/base/text.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/text/chat_encoder.h"
+#include "trireme/text/ends_of_text.h"
 #include "trireme/text/utf8.h"
 #include "trireme/train/cache_room.h"
 #include "trireme/train/generate_many.h"
@@ -190,8 +191,7 @@ void tell_template(const GenerateSettings& g, const Inference& in) {
 }
 
 void add_stop(const text::ChatFamily& family, Inference& in) {
-  if (family.stop == nullptr) return;
-  if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
+  if (const auto id = text::end_of_reply(family, *in.tokenizer)) in.stop_ids.push_back(*id);
 }
 
 void check_codes(const Settings& settings, const model::ModelConfig& config) {

@@ -24,10 +24,12 @@
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
+#include "trireme/text/ends_of_text.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/same_weights.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/trained_template.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -62,21 +64,12 @@ model::Precision inference_precision(const Settings& settings) {
   return resolve_precision(settings);
 }
 
-std::vector<int64_t> eos_ids_in(const nlohmann::json& file) {
-  std::vector<int64_t> ids;
-  if (!file.is_object() || !file.contains("eos_token_id")) return ids;
-  const nlohmann::json& eos = file["eos_token_id"];
-  for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos}))
-    if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
-  return ids;
-}
-
 std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids;
   if (const auto id = tokenizer.eos_id()) ids.push_back(*id);
   for (const char* name : {"generation_config.json", "config.json"}) {
     if (!fs::is_directory(folder) || !fs::exists(folder / name)) continue;
-    const std::vector<int64_t> more = eos_ids_in(base::parse_json_if_sound(base::read_side_file(folder / name)));
+    const std::vector<int64_t> more = text::eos_ids_in(base::parse_json_if_sound(base::read_side_file(folder / name)));
     ids.insert(ids.end(), more.begin(), more.end());
   }
   return ids;
@@ -315,6 +308,11 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
       if (has_text && !has_text()) return;
       in.tokenizer = checkpoint_tokenizer(in.folder, in.config);
       in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
+      if (in.adapter.empty()) return;  // else the files are those of the base
+      const auto known = template_of_model(in.folder, in.adapter);
+      if (!known || known->trained.empty()) return;
+      if (const auto id = text::end_of_reply(text::find_chat_family(known->name), *in.tokenizer))
+        in.stop_ids.push_back(*id);
     });
     require_same_model(in, environment, folders);
     if (in.engine == nullptr) {

@@ -43,9 +43,6 @@ adapt::ModelPlace place_of(const CommandSettings& s) {
   return {.model = s.checkpoint, .adapter = s.adapter.value_or(""), .base = s.base.value_or("")};
 }
 
-/// eos_token_id of a config.json or generation_config.json: one id, or several. Empty: there is none.
-std::vector<int64_t> eos_ids_in(const nlohmann::json& file);
-
 /// Tokens that end a text: the tokenizer's, and eos_token_id of the files in `folder`, if it is one.
 std::vector<int64_t> stop_ids_of(const std::filesystem::path& folder, const text::Tokenizer& tokenizer);
 

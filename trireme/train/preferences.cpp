@@ -85,13 +85,24 @@ class LikelihoodWeights {
 
 class Preferences : public SampleTask {
  public:
-  Preferences(Session& session, data::PreferenceData pairs, References references)
-      : SampleTask(session, pairs.data), pairs_(std::move(pairs)), references_(std::move(references)) {
+  Preferences(Session& session, std::unique_ptr<text::Tokenizer> tokenizer, data::PreferenceData pairs,
+              References references)
+      : SampleTask(session, pairs.data),
+        tokenizer_(std::move(tokenizer)),
+        pairs_(std::move(pairs)),
+        references_(std::move(references)) {
     LikelihoodWeights weights(session.model.objective);
     const int64_t most = session.settings.eval.max_iters * session.settings.train.micro_batch_size;
     for (int64_t row = 0; row < std::min(most > 0 ? most : pairs_.val->num_samples(), pairs_.val->num_samples()); ++row)
       weights.add(*pairs_.val, row);
     held_out_weights_ = weights.weights();
+  }
+
+  std::string restore(RunState& state) override {
+    std::string changed = SampleTask::restore(state);
+    if (data().chat_template.empty() && tokenizer_->eos_id())  // plain replies end with it
+      stop_at(session(), *tokenizer_, *tokenizer_->eos_id(), state);
+    return changed;
   }
 
   std::vector<std::string> introduction() const override {
@@ -154,6 +165,7 @@ class Preferences : public SampleTask {
     return step_weights_ = weights.weights();
   }
 
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   data::PreferenceData pairs_;
   References references_;
   TokenWeights held_out_weights_, step_weights_;
@@ -202,14 +214,14 @@ void complete_preferences(ParsedSettings& parsed) {
 }
 
 std::unique_ptr<Task> make_preferences(Session& session, const fs::path&, const StopCheck& stops) {
-  const auto tokenizer = load_run_tokenizer(session);
+  auto tokenizer = load_run_tokenizer(session);
   data::PreferenceData pairs = checkpoint::made_on_all(
       session.world(), [&] { return load_pairs(session.settings, session.model.config, *tokenizer); });
   stops();
   require_same_data(session, pairs.data);
   References references;
   if (session.model.objective.needs_reference()) references = reference_scores(session, pairs, stops);
-  return std::make_unique<Preferences>(session, std::move(pairs), std::move(references));
+  return std::make_unique<Preferences>(session, std::move(tokenizer), std::move(pairs), std::move(references));
 }
 
 data::TrainingData check_preferences(const Settings& settings, const model::ModelConfig& model,

@@ -20,11 +20,11 @@
 #include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/launch/supervise/notice.h"
 #include "trireme/observe/loggers.h"
+#include "trireme/text/ends_of_text.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/foresight.h"
 #include "trireme/train/grpo.h"
-#include "trireme/train/inference.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
@@ -116,36 +116,14 @@ void keep_tokenizer(const Session& s, RunState& state) {
   for (auto& [name, bytes] : text::tokenizer_files(tokenizer_path(s.settings))) files[name] = std::move(bytes);
 }
 
-std::optional<int32_t> special_separator(const text::Tokenizer& tokenizer) {
-  const std::vector<int32_t> ids = tokenizer.document_separator();
-  if (ids.size() != 1 || !tokenizer.is_special(ids.front())) return std::nullopt;
-  return ids.front();
+void stop_at(const Session& s, const text::Tokenizer& tokenizer, int32_t id, RunState& state) {
+  if (s.is_first_rank())  // its texts are saved
+    text::add_end_of_text(id, tokenizer, s.model.config.source_json, state.source.side_files);
 }
 
 void stop_between_texts(const Session& s, const text::Tokenizer& tokenizer, RunState& state) {
-  constexpr const char* kName = "generation_config.json";
-  const std::optional<int32_t> separator = special_separator(tokenizer);
-  if (!s.is_first_rank() || !s.settings.data.append_eos || !separator) return;
-  auto& files = state.source.side_files;
-  using nlohmann::ordered_json;
-  const ordered_json config = base::parse_json_if_sound<ordered_json>(s.model.config.source_json);
-  ordered_json generation = ordered_json::object();
-  if (const auto file = files.find(kName); file != files.end())
-    generation = base::parse_json_if_sound<ordered_json>(file->second);
-  else
-    for (const char* key : {"bos_token_id", "pad_token_id"})
-      if (config.is_object() && config.contains(key)) generation[key] = config[key];
-  if (!generation.is_object()) return;
-  const std::vector<int64_t> of_config = eos_ids_in(config);
-  std::vector<int64_t> ids = eos_ids_in(generation);
-  const auto stops = [&](const std::vector<int64_t>& at) { return std::ranges::count(at, *separator) > 0; };
-  if (stops(ids) || stops(of_config) || tokenizer.eos_id() == separator) return;
-  if (ids.empty()) ids = of_config;
-  if (ids.empty() && tokenizer.eos_id()) ids.push_back(*tokenizer.eos_id());
-  ids.push_back(*separator);
-  generation["eos_token_id"] = ids;
-  generation.erase("_from_model_config");  // it says something of its own now
-  files[kName] = generation.dump(2) + "\n";
+  const std::optional<int32_t> separator = text::special_separator(tokenizer);
+  if (s.settings.data.append_eos && separator) stop_at(s, tokenizer, *separator, state);
 }
 
 namespace fs = std::filesystem;

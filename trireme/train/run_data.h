@@ -55,12 +55,11 @@ std::string meet_data(const data::DataSettings& settings, const data::DataIdenti
 /// with.
 void keep_tokenizer(const Session& session, RunState& state);
 
-/// The special token between two texts, if the tokenizer has one. (A line break ends no text.)
-std::optional<int32_t> special_separator(const text::Tokenizer& tokenizer);
+/// Generation with the saved model stops at the token `id`, too (text/ends_of_text.h). Call it after keep_tokenizer().
+void stop_at(const Session& session, const text::Tokenizer& tokenizer, int32_t id, RunState& state);
 
 /// A model that learns texts writes the token between two of them where a text ends (data.append_eos). If that is a
-/// special token at which generation does not stop yet, adds it to eos_token_id of generation_config.json, which
-/// trireme generate and transformers read. Call it after keep_tokenizer().
+/// special token, generation stops there: stop_at().
 void stop_between_texts(const Session& session, const text::Tokenizer& tokenizer, RunState& state);
 
 }  // namespace trireme::train

@@ -15,6 +15,7 @@
 #include "trireme/data/show.h"
 #include "trireme/generate/alone.h"
 #include "trireme/text/chat_encoder.h"
+#include "trireme/text/ends_of_text.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/setup.h"
@@ -42,12 +43,10 @@ std::vector<int64_t> ends_of_replies(const Settings& settings, const data::Train
   if (!tokenizer.eos_id())
     for (const int32_t id : tokenizer.document_separator()) ids.push_back(id);
   if (data.chat_template.empty()) {
-    if (const auto id = special_separator(tokenizer); id && settings.data.append_eos) ids.push_back(*id);
+    if (const auto id = text::special_separator(tokenizer); id && settings.data.append_eos) ids.push_back(*id);
     return ids;
   }
-  const text::ChatFamily& family = text::find_chat_family(data.chat_template);
-  if (family.stop != nullptr)
-    if (const auto id = tokenizer.token_id(family.stop)) ids.push_back(*id);
+  if (const auto id = text::end_of_reply(text::find_chat_family(data.chat_template), tokenizer)) ids.push_back(*id);
   return ids;
 }
 

@@ -10,6 +10,8 @@
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/text/chat_encoder.h"
 #include "trireme/text/chat_template.h"
+#include "trireme/text/ends_of_text.h"
+#include "trireme/train/run_data.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
 
@@ -73,9 +75,11 @@ void keep_template(Session& session, const std::string& learned, RunState& state
     std::map<std::string, std::string>& files = state.source.side_files;
     const std::string of_files = text::chat_template_of(files);
     if (state.chat_template.empty()) state.chat_template = template_at_start(session.settings, of_files);
-    if (!is_family(state.chat_template) || text::chat_family_of_template(of_files) == state.chat_template) return;
+    if (!is_family(state.chat_template)) return;
     const text::ChatFamily& family = text::find_chat_family(state.chat_template);
     const auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
+    if (const auto id = text::end_of_reply(family, *tokenizer)) stop_at(session, *tokenizer, *id, state);
+    if (text::chat_family_of_template(of_files) == state.chat_template) return;
     text::set_chat_template(files, text::jinja_of(family, text::ChatEncoder(*tokenizer, family).begins()));
   });
 }

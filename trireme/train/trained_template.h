@@ -30,10 +30,11 @@ struct KnownTemplate {
 std::optional<KnownTemplate> template_of_model(const std::filesystem::path& weights,
                                                const std::filesystem::path& adapter = {});
 
-/// Puts the run's template into `state`, and beside the model if the files there name another one. `learned`: the
-/// family in which this run writes conversations; "": it has none. Then what the run starts from keeps its template, as
-/// a tokenizer does in transformers. Call it after keep_tokenizer(). Every rank must call. Errors    as
-/// template_of_model(), the same on every rank
+/// Puts the run's template into `state`, and beside the model if the files there name another one. Generation with the
+/// saved model stops at the end of a reply in it (text/ends_of_text.h). `learned`: the family in which this run writes
+/// conversations; "": it has none. Then what the run starts from keeps its template, as a tokenizer does in
+/// transformers. Call it after keep_tokenizer(). Every rank must call.
+/// Errors    as template_of_model(), the same on every rank
 void keep_template(Session& session, const std::string& learned, RunState& state);
 
 }  // namespace trireme::train
