@@ -40,6 +40,35 @@ TEST(Conversation, ReadsAllThreeForms) {
             "system:S;user:Hi;assistant:A!;");
 }
 
+TEST(Conversation, ReadsTheSystemMessageOfARecordInEveryForm) {
+  EXPECT_EQ(
+      talk_of(R"({"system": "S", "conversations": [{"from": "human", "value": "H"}, {"from": "gpt", "value": "G"}]})"),
+      "system:S;user:H;assistant:G;");
+  EXPECT_EQ(talk_of(R"({"system": "S", "conversations": ["H", "G"]})"), "system:S;user:H;assistant:G;");
+  EXPECT_EQ(talk_of(R"({"system_prompt": "S", "messages": [{"role": "user", "content": "H"}]})"), "system:S;user:H;");
+  EXPECT_EQ(talk_of(R"({"system_prompt": "S", "prompt": "H", "response": "G"})"), "system:S;user:H;assistant:G;");
+  EXPECT_EQ(talk_of(R"({"system": null, "messages": [{"role": "system", "content": "S"}]})"), "system:S;");
+  EXPECT_EQ(
+      record_refusal(R"({"system": "S", "messages": [{"role": "system", "content": "T"}]})"),
+      "f.jsonl:7: messages[0].role is a second system message: the record has one under a key of its own; leave one "
+      "out");
+  EXPECT_EQ(record_refusal(R"({"system": ["S"], "messages": [{"role": "user", "content": "T"}]})"),
+            "f.jsonl:7: system is a list, not text");
+}
+
+TEST(Conversation, ReadsEarlierTurnsOfAlpacasForm) {
+  EXPECT_EQ(
+      talk_of(
+          R"({"instruction": "C", "input": "x", "output": "D", "system": "S", "history": [["A", "B"], ["a", "b"]]})"),
+      "system:S;user:A;assistant:B;user:a;assistant:b;user:C+x;assistant:D;");
+  EXPECT_EQ(talk_of(R"({"instruction": "C", "output": "D", "history": []})"), "user:C;assistant:D;");
+  for (const char* history : {R"("A")", R"([["A"]])", R"([["A", 1]])", R"({"A": "B"})"})
+    EXPECT_EQ(record_refusal(std::string(R"({"instruction": "C", "output": "D", "history": )") + history + "}"),
+              "f.jsonl:7: history is no list of [question, answer] pairs");
+  EXPECT_THAT(record_refusal(R"({"messages": [{"role": "user", "content": "a"}], "history": [["A", "B"]]})"),
+              HasSubstr("history is read in Alpaca's form only"));
+}
+
 TEST(Conversation, ReadsTheColumnsOfOtherSets) {
   EXPECT_EQ(talk_of(R"({"instruction": "Sum up.", "context": "A tale.", "response": "T.", "category": "c"})"),
             "user:Sum up.+A tale.;assistant:T.;");

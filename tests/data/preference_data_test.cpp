@@ -92,6 +92,8 @@ TEST(PreferencePairs, WhatIsNoPairIsRefusedWithItsPlace) {
       {R"({"chosen": [{"role": "cat", "content": "a"}], "rejected": [{"role": "user", "content": "a"}]})",
        "pairs.jsonl:7: chosen: messages[0].role is \"cat\""},
       {R"({"chosen": "a", "rejected": "b", "tools": [1]})", "pairs.jsonl:7: tools is not built; leave it out"},
+      {R"({"chosen": "a", "rejected": "b", "system": "c"})",
+       "pairs.jsonl:7: system is not read beside a prompt; put it into the prompt"},
       {R"({"prompt": [{"role": "user", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}],
            "chosen": [{"role": "assistant", "content": "", "tool_calls": [{"type": "function"}]}]})",
        "pairs.jsonl:7: chosen: messages[0].tool_calls is not built; leave it out"},

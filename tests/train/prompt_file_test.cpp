@@ -88,6 +88,8 @@ TEST(Prompts, MessagesAreReadAsInFilesOfData) {
   const std::string place = file.string() + ":1: ", not_built = " is not built; leave it out";
   EXPECT_THAT(refused(R"({"messages": [{"role": "user", "content": "a"}], "tools": ["w"]})"),
               testing::StartsWith(place + "tools" + not_built));
+  EXPECT_THAT(refused(R"({"messages": [{"role": "user", "content": "a"}], "system": "w"})"),
+              testing::StartsWith(place + "system is not read beside a prompt"));
   EXPECT_THAT(refused(R"({"prompt": [{"role": "assistant", "content": "", "tool_calls": ["w"]}]})"),
               testing::StartsWith(place + "messages[0].tool_calls" + not_built));
   EXPECT_THAT(refused(R"({"messages": []})"), testing::StartsWith(place + "messages is empty"));

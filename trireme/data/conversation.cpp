@@ -137,6 +137,8 @@ void read_turns(const Fields& record, const char* list_key, const char* role_key
     const Fields fields(turn, name + ".", place);
     refuse_unbuilt(fields, kOfMessages);
     std::string role = role_of(fields, role_key);
+    if (role == "system" && i == 0 && !out.messages.empty())
+      fields.refuse(role_key, "is a second system message: the record has one under a key of its own; leave one out");
     if (role == "system" && !out.messages.empty())
       fields.refuse(role_key, "is system behind others: it has to be the first message");
     std::string text =
@@ -150,10 +152,23 @@ constexpr const char* kInstruction[] = {"instruction", "prompt", "inputs"};
 constexpr const char* kInput[] = {"input", "context"};
 constexpr const char* kOutput[] = {"output", "response", "completion", "targets"};
 
+// LLaMA-Factory's: [question, answer] of each turn before the instruction.
+void read_history(const Fields& record, Conversation& out) {
+  const json* history = record.find("history");
+  if (history == nullptr || !says_something(*history)) return;
+  const auto is_turn = [](const json& turn) {
+    return turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
+  };
+  if (!history->is_array() || !std::ranges::all_of(*history, is_turn))
+    record.refuse("history", "is no list of [question, answer] pairs");
+  for (const json& turn : *history) {
+    out.messages.push_back({.role = "user", .content = turn[0].get<std::string>()});
+    out.messages.push_back({.role = "assistant", .content = turn[1].get<std::string>()});
+  }
+}
+
 void read_alpaca(const Fields& record, const std::optional<AlpacaColumns>& columns, Conversation& out) {
-  constexpr const char* kSystem[] = {"system"};
-  if (std::string system = record.optional_text_of(kSystem); !system.empty())
-    out.messages.push_back({.role = "system", .content = std::move(system)});
+  read_history(record, out);
   if (columns) {
     std::string input = columns->input == nullptr ? "" : record.optional_text_of({&columns->input, 1});
     out.messages.push_back({.role = "user", .content = record.text(columns->instruction), .input = std::move(input)});
@@ -163,6 +178,20 @@ void read_alpaca(const Fields& record, const std::optional<AlpacaColumns>& colum
   out.messages.push_back(
       {.role = "user", .content = record.text_of(kInstruction), .input = record.optional_text_of(kInput)});
   out.messages.push_back({.role = "assistant", .content = record.text_of(kOutput)});
+}
+
+// What all forms may have beside their turns.
+constexpr const char* kSystem[] = {"system", "system_prompt"};
+
+void read_system(const Fields& record, Conversation& out) {
+  if (std::string system = record.optional_text_of(kSystem); !system.empty())
+    out.messages.push_back({.role = "system", .content = std::move(system)});
+}
+
+// Turns have their place in the list.
+void refuse_history(const Fields& record) {
+  if (const json* history = record.find("history"); history != nullptr && says_something(*history))
+    record.refuse("history", "is read in Alpaca's form only; put its turns into the list of messages");
 }
 
 std::optional<ConversationFormat> format_of(const json& record) {
@@ -191,6 +220,13 @@ json parse_object(std::string_view text, const std::string& place) try {
 void refuse_unbuilt_keys(const json& record, const std::string& place) {
   constexpr const char* kOfRecords[] = {"tools", "functions", "images", "image"};
   refuse_unbuilt(Fields(record, "", place), kOfRecords);
+}
+
+void refuse_system_beside(const json& record, const std::string& place) {
+  const Fields fields(record, "", place);
+  for (const char* key : {kSystem[0], kSystem[1], "history"})
+    if (const json* value = fields.find(key); value != nullptr && says_something(*value))
+      fields.refuse(key, "is not read beside a prompt; put it into the prompt");
 }
 
 bool parse_thinks(std::string_view chat_template_kwargs, const std::string& place) {
@@ -224,6 +260,8 @@ Conversation parse_conversation(std::string_view record, const std::string& plac
                     place));
   refuse_unbuilt_keys(object, place);
   Conversation conversation;
+  read_system(fields, conversation);
+  if (*format != ConversationFormat::alpaca) refuse_history(fields);
   switch (*format) {
     case ConversationFormat::alpaca:
       read_alpaca(fields, columns, conversation);

@@ -5,6 +5,7 @@
 //              two in turn: {"conversations": ["...", "..."]}
 //   messages   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
 //
+// Each may have the system message under "system" or "system_prompt", and alpaca earlier turns under "history".
 // A file has one conversation a line (JSONL), or one JSON list of them. Keys that say more of a conversation, such as
 // tool_calls, are refused; others are ignored. Files are mapped and read record by record, so they may have any size.
 // Records are limited (kMostRecordBytes), so memory is bounded.
@@ -39,6 +40,11 @@ bool parse_thinks(std::string_view chat_template_kwargs, const std::string& plac
 /// functions and images. An empty value, or null, says nothing.
 /// Errors    UsageError naming `place` and the key
 void refuse_unbuilt_keys(const nlohmann::json& record, const std::string& place);
+
+/// Refuses a system message, and earlier turns, under keys of their own: "system", "system_prompt" and "history". For
+/// records of a prompt, of which no form has such keys. An empty value, or null, says nothing.
+/// Errors    UsageError naming `place` and the key
+void refuse_system_beside(const nlohmann::json& record, const std::string& place);
 
 /// The columns of records in Alpaca's form, if they are known: of a set that is named (named_sets.h).
 struct AlpacaColumns {

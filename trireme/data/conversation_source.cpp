@@ -15,7 +15,7 @@ namespace trireme::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kRenderingVersion = 3;  // of rendering and masks: raise it when any conversation gets other tokens
+constexpr uint64_t kRenderingVersion = 4;  // of rendering and masks: raise it when any conversation gets other tokens
 
 bool is_conversations_name(const fs::path& path) { return path.extension() == ".json" || path.extension() == ".jsonl"; }
 

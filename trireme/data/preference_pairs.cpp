@@ -90,6 +90,7 @@ PreferencePair parse_preference_pair(std::string_view text, const std::string& p
   if (!object.is_object()) throw UsageError(place + ": this is not a JSON object");
   const Record record(object, place);
   refuse_unbuilt_keys(object, place);
+  refuse_system_beside(object, place);
   PreferencePair p{.thinks = record.thinks(), .where = place};
   p.is_conversation = !record.is_text("chosen");
   if (!p.is_conversation) {

@@ -33,6 +33,7 @@ constexpr const char* kResultKeys[] = {"index", "sample", "text", "finish_reason
 std::vector<text::ChatMessage> parse_messages(const ordered_json& list, const ordered_json& line,
                                               const std::string& place) {
   data::refuse_unbuilt_keys(nlohmann::json(line), place);
+  data::refuse_system_beside(nlohmann::json(line), place);
   return data::parse_conversation(base::json_text(ordered_json{{"messages", list}}), place,
                                   data::ConversationFormat::messages)
       .messages;
