@@ -209,9 +209,9 @@ TEST_F(Files, AMappedFileThatIsCutWhileItIsReadIsNamed) {
 
 TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {
   using namespace std::string_literals;
-  const auto said = [](std::string_view begin) {
+  const auto said = [](std::string_view begin, const char* name = "d/a.gz") {
     try {
-      require_text(begin, "d/a.gz");
+      require_text(begin, name);
     } catch (const UsageError& error) {
       return std::string(error.what());
     }
@@ -225,7 +225,12 @@ TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {
               testing::HasSubstr("(xz)"));
   EXPECT_THAT(said("BZh9\x31\x41\x59\x26\x53\x59"), testing::HasSubstr("(bzip2)"));
   EXPECT_THAT(said("PK\x03\x04"), testing::HasSubstr("is a zip archive"));
-  EXPECT_THAT(said("PAR1"), testing::HasSubstr("give it a name that ends in .parquet"));
+  const std::string unread =
+      " is Parquet and is not read as text: write it as JSONL first (python3 -c \"import pandas; pandas.read_parquet('";
+  EXPECT_THAT(said("PAR1", "d/a.bin"), testing::StartsWith("d/a.bin" + unread + "d/a.bin')"));
+  EXPECT_THAT(said("PAR1", "d/a.bin"), testing::EndsWith("; texts to pretrain on need a name that ends in .parquet"));
+  EXPECT_THAT(said("PAR1", "d/a.parquet"), testing::StartsWith("d/a.parquet" + unread + "d/a.parquet')"));
+  EXPECT_THAT(said("PAR1", "d/a.parquet"), testing::EndsWith("lines=True)\")")) << "it has that name";
   EXPECT_THAT(said("\x40\x01\0\0\0\0\0\0{\"a\""s), testing::HasSubstr("holds weights (safetensors)"));
   EXPECT_THAT(said("\xFF\xFE"
                    "a\0"s),

@@ -25,6 +25,10 @@ struct Kind {
 };
 
 constexpr std::string_view kWeights = "name a file of text";
+// Records of Parquet are not read, and texts to pretrain on are: from a file with its name.
+constexpr std::string_view kParquet =
+    "write it as JSONL first (python3 -c \"import pandas; pandas.read_parquet('{0}').to_json('NEW.jsonl', "
+    "orient='records', lines=True)\")";
 
 constexpr Kind kKinds[] = {
     {"\x1F\x8B"sv, "is compressed (gzip)", "unpack it first (gunzip -k {0})"},
@@ -33,7 +37,7 @@ constexpr Kind kKinds[] = {
      "7zXZ\0"sv,
      "is compressed (xz)", "unpack it first (unxz -k {0})"},
     {"PK\x03\x04"sv, "is a zip archive", "unpack it first (unzip {0})"},
-    {"PAR1"sv, "is Parquet", "give it a name that ends in .parquet"},
+    {"PAR1"sv, "is Parquet", kParquet},
     {"GGUF\x01\0\0\0"sv, "is a model (GGUF)", kWeights},
     {"GGUF\x02\0\0\0"sv, "is a model (GGUF)", kWeights},
     {"GGUF\x03\0\0\0"sv, "is a model (GGUF)", kWeights},
@@ -66,9 +70,11 @@ const Kind* kind_of(std::string_view begin) {
 
 void require_text(std::string_view begin, const std::filesystem::path& path) {
   const Kind* kind = kind_of(begin);
-  if (kind != nullptr)
-    throw UsageError(fmt::format("{} {} and is not read as text: {}", path.string(), kind->is,
-                                 fmt::format(fmt::runtime(kind->way_out), path.string())));
+  if (kind == nullptr) return;
+  const bool needs_name = kind->way_out == kParquet && path.extension() != ".parquet";
+  throw UsageError(fmt::format("{} {} and is not read as text: {}{}", path.string(), kind->is,
+                               fmt::format(fmt::runtime(kind->way_out), path.string()),
+                               needs_name ? "; texts to pretrain on need a name that ends in .parquet" : ""));
 }
 
 void require_text_file(const std::filesystem::path& path) {
