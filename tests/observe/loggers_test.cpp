@@ -43,6 +43,14 @@ TEST(CsvLogger, HasPerplexityOnlyOfTokens) {
   }
 }
 
+TEST(CsvLogger, AStepWithoutALossHasAnEmptyCell) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "csv_logger_test" / "no_loss.csv";
+  CsvLogger(path, 0, {}).append({.step = 1});
+  const std::string text = base::read_file(path), row = text.substr(text.find('\n') + 1);
+  EXPECT_TRUE(text.starts_with("loss,iter,step,")) << text;
+  EXPECT_TRUE(row.starts_with(",") && !row.starts_with(",,")) << text;
+}
+
 TEST(CommandLogger, AProgramThatDoesNotReadIsWaitedForOnce) {
   for (const int rows : {1, 5000}) {  // few wait in the socket, many in the logger, too
     std::string said;

@@ -51,9 +51,8 @@ TEST_F(MetricsTest, ALineHasTheDocumentedKeys) {
   EXPECT_EQ(to_json(row),
             R"({"step":3,"tokens":768,"loss":1.5,"val_loss":1.25,"grad_norm":0.5,"lr":0.001,"tokens_per_second":100.0,)"
             R"("peak_fraction":0.75,"seconds":2.0,"rss_bytes":4096,"shared_bytes":1024})");
-  EXPECT_EQ(
-      to_json({.step = 3}),
-      R"({"step":3,"tokens":0,"loss":0.0,"grad_norm":0.0,"lr":0.0,"tokens_per_second":0.0,"seconds":0.0,"rss_bytes":0})");
+  EXPECT_EQ(to_json({.step = 3}),
+            R"({"step":3,"tokens":0,"grad_norm":0.0,"lr":0.0,"tokens_per_second":0.0,"seconds":0.0,"rss_bytes":0})");
 }
 
 TEST_F(MetricsTest, WhatIsWrittenIsReadBackExactly) {
@@ -76,7 +75,14 @@ TEST_F(MetricsTest, ALossThatIsNotFiniteIsNullAndComesBackAsNan) {
   MetricsWriter(path, 0).append({.step = 1, .loss = INFINITY, .grad_norm = NAN});
   const std::string line = base::read_file(path);
   EXPECT_TRUE(nlohmann::json::parse(line).at("loss").is_null());
-  EXPECT_TRUE(std::isnan(read_metrics(path).at(0).loss));
+  EXPECT_TRUE(std::isnan(read_metrics(path).at(0).loss.value()));
+}
+
+TEST_F(MetricsTest, AStepThatLearnsFromNoTokenHasNoLoss) {
+  MetricsWriter(path, 0).append({.step = 1});
+  const MetricsRow back = read_metrics(path).at(0);
+  EXPECT_EQ(back.loss, std::nullopt);
+  for (const base::Measured& number : numbers_of(back)) EXPECT_NE(number.name, "loss") << "a point in TensorBoard";
 }
 
 TEST_F(MetricsTest, EveryLineIsInTheFileAtOnce) {

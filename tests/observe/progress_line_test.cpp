@@ -55,6 +55,12 @@ TEST(FormatProgress, HasTheShapeOfTheManual) {
             "step   240/1000  loss 1.482  |g| 0.61  lr 1.9e-03  12,430 tok/s  71 % of peak  412 MiB  eta 2m41s");
 }
 
+TEST(FormatProgress, AStepThatLearnsFromNoTokenHasNoLoss) {
+  base::StepEvent event = example();
+  event.loss.reset();
+  EXPECT_TRUE(format_progress(event).starts_with("step   240/1000  loss -  |g| 0.61"));
+}
+
 TEST(FormatProgress, KeepsItsColumnsWhileStepsGrow) {
   auto event = example();
   for (const auto& [step, total, text] : {std::tuple{1, 1000, "step     1/1000  "},

@@ -50,6 +50,18 @@ TEST(EpochLoss, APassOfOneStepIsTheFirstToo) {
   EXPECT_EQ(event.measures.front(), (base::Measured{"epoch_loss", 4}));
 }
 
+TEST(EpochLoss, StepsThatLearnFromNoTokenDoNotCount) {
+  EpochLoss losses(0);
+  base::StepEvent first{.step = 1, .loss = 4, .epoch = 0.5}, second{.step = 2, .epoch = 1},
+      third{.step = 3, .epoch = 2};
+  losses.note(first);
+  EXPECT_EQ(losses.note(second), "epoch    1 ended with step 2: mean training loss 4.0000 over 1 step");
+  EXPECT_EQ(second.measures.front(), (base::Measured{"epoch_loss", 4}));
+  EXPECT_EQ(losses.note(third),
+            "epoch    2 ended with step 3; no step of it learned from a token, so it has no mean loss");
+  EXPECT_TRUE(third.measures.empty());
+}
+
 TEST(EpochLoss, APassThatBeganBeforeThisStartHasNoMean) {
   EpochLoss losses(1.5);
   base::StepEvent second{.step = 4, .loss = 4, .epoch = 2}, third{.step = 5, .loss = 3, .epoch = 3};

@@ -57,6 +57,21 @@ def keeps_its_template(r):
     ring.check(state["chat_template"] == "alpaca", "training on plain text keeps the name of the template, too", str(state))
 
 
+def steps_without_targets(r):
+    """Rows that are cut anywhere may hold questions only. Such a step has no loss, and it falsifies none."""
+    with open(r.folder / "long.jsonl", "w") as out:
+        for i in range(60):  # replies stand at the beginning and at the end in turn, so up to 400 tokens lie between two
+            turns = [("user", "b" * (150 if i % 2 else 10)), ("assistant", "a"), ("user", "b" * 120)][:2 if i % 2 else 3]
+            out.write(json.dumps({"messages": [{"role": role, "content": text} for role, text in turns]}) + "\n")
+    result = r.run(chat(r, "long", data__packing="wrapped", data__reset_attention_mask=None, data__train_data_path="long.jsonl", train__log_interval=1,
+                        train__global_batch_size=1, train__micro_batch_size=1, train__max_steps=12, eval__final_validation="false"))
+    rows = ring.metrics(r.folder / "long")
+    with_loss = [row["loss"] for row in rows.values() if "loss" in row]
+    ring.check(result.code == 0 and len(rows) == 12 and 0 < len(with_loss) < 12 and 0 not in with_loss
+               and "  loss -" in result.text and "  loss 0.000" not in result.text and result.text.count("learns from no token, so it has no loss") == 1,
+               f"{12 - len(with_loss)} of 12 steps learn from no token, and have no loss", f"{rows} {result}")
+
+
 with ring.Ring(sys.argv[1]) as r:
     write_conversations(r)
     one = losses(r, "one")
@@ -86,6 +101,7 @@ with ring.Ring(sys.argv[1]) as r:
     talk = r.run(["bash", "-c", f"{r.program} generate sample-1 --chat --temperature 0 --max_new_tokens 30 < said.txt"])
     ring.check(talk.code == 0 and set(talk.out.split("\n")[0]) == {"a"}, "a conversation is in the template of the training", str(talk))
     keeps_its_template(r)
+    steps_without_targets(r)
     # Of an untrained model the likeliest bytes say more about its weights than many a's.
     early = {"train__max_steps": 1, "optimizer__lr": 1e-6, "train__min_lr": 1e-7, "eval__initial_validation": "true"}
     alone, told = samples("early", **early)

@@ -46,7 +46,7 @@ constexpr size_t kStepColumn = 2;  // of csv_numbers()
 std::vector<base::Measured> csv_numbers(const MetricsRow& row, const CsvLogger::Run& run) {
   const auto micro_batches = double(row.step * run.micro_batches);
   const int64_t tokens = row.tokens / run.data_ranks;  // of this rank
-  std::vector<base::Measured> numbers = {{"loss", row.loss},
+  std::vector<base::Measured> numbers = {{"loss", row.loss.value_or(std::nan(""))},  // an empty cell
                                          {"iter", micro_batches},
                                          {"step", double(row.step)},
                                          {"epoch", std::floor(row.epoch)},

@@ -54,7 +54,7 @@ std::vector<double> logarithmic_ticks(double low, double high, int most_ticks) {
 LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, std::string unit) {
   LossCurve curve{.title = std::move(title), .unit = std::move(unit), .training = {}, .validation = {}};
   for (const auto& row : rows) {
-    if (std::isfinite(row.loss)) curve.training.push_back({row.step, row.loss});
+    if (row.loss && std::isfinite(*row.loss)) curve.training.push_back({row.step, *row.loss});
     if (row.resumed) curve.resumes.push_back(*row.resumed);
     if (row.val_loss && std::isfinite(*row.val_loss)) curve.validation.push_back({row.step, *row.val_loss});
   }

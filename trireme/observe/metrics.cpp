@@ -30,7 +30,7 @@ MetricsRow parse_row(std::string_view line) {
   MetricsRow row;
   row.step = base::whole_number(object.at("step"));
   row.tokens = base::whole_number(object.at("tokens"));
-  row.loss = number_at(object, "loss");
+  if (object.contains("loss")) row.loss = number_at(object, "loss");
   if (object.contains("val_loss")) row.val_loss = number_at(object, "val_loss");
   if (object.contains("measures"))
     for (const auto& [name, value] : object["measures"].items())
@@ -83,7 +83,7 @@ std::string to_json(const MetricsRow& row) {
   Json object;
   object["step"] = row.step;
   object["tokens"] = row.tokens;
-  object["loss"] = row.loss;
+  if (row.loss) object["loss"] = *row.loss;
   if (row.val_loss) object["val_loss"] = *row.val_loss;
   for (const base::Measured& measured : row.measures) object["measures"][measured.name] = measured.value;
   object["grad_norm"] = row.grad_norm;
@@ -99,7 +99,8 @@ std::string to_json(const MetricsRow& row) {
 }
 
 std::vector<base::Measured> numbers_of(const MetricsRow& row) {
-  std::vector<base::Measured> numbers = {{"loss", row.loss}};
+  std::vector<base::Measured> numbers;
+  if (row.loss) numbers.push_back({"loss", *row.loss});
   if (row.val_loss) numbers.push_back({"val_loss", *row.val_loss});
   for (const base::Measured& measured : row.measures) numbers.push_back({measured.name, measured.value});
   numbers.push_back({"grad_norm", row.grad_norm});

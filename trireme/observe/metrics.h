@@ -2,7 +2,7 @@
 //
 //   step               steps done since the start of training
 //   tokens             tokens seen since the start of training
-//   loss               mean training loss of the step, nats a token
+//   loss               mean training loss of the step, nats a token; only if a token of it was learned
 //   val_loss           held-out loss, only if the step ended with an evaluation
 //   measures           an object of further numbers, only of models whose loss has parts (docs/free-transformer.md)
 //   grad_norm          global gradient norm before clipping
@@ -35,7 +35,7 @@ namespace trireme::observe {
 struct MetricsRow {
   int64_t step = 0;
   int64_t tokens = 0;
-  double loss = 0;
+  std::optional<double> loss;
   std::optional<double> val_loss;
   std::vector<base::Measured> measures = {};
   double grad_norm = 0;

@@ -38,7 +38,7 @@ bool is_set(const char* variable) {
 }  // namespace
 
 std::string format_progress(const base::StepEvent& event, int width) {
-  std::string line = step_field(event) + fmt::format("  loss {:.3f}", event.loss);
+  std::string line = step_field(event) + (event.loss ? fmt::format("  loss {:.3f}", *event.loss) : "  loss -");
   std::vector<std::string> fields;
   if (event.val_loss) fields.push_back(fmt::format("val {:.3f}", *event.val_loss));
   for (const base::Measured& measured : event.measures) {
@@ -115,7 +115,7 @@ void ProgressLine::finish() {
 void ProgressLine::draw(std::string line) {
   if (const size_t at = line.find("loss "); options_.color && at != std::string::npos) {
     const size_t end = std::min(line.find(kGap, at), line.size());
-    const bool sound = newest_ && std::isfinite(newest_->loss);
+    const bool sound = newest_ && (!newest_->loss || std::isfinite(*newest_->loss));
     line.insert(end, kPlain).insert(at, sound ? kGreen : kRed);
   }
   std::fputs((kEraseLine + line).c_str(), options_.out);

@@ -141,7 +141,7 @@ class Loop {
   void report(const engine::StepResult& result, double seconds) {
     base::StepEvent event{.step = state_.step,
                           .max_steps = last_,
-                          .loss = result.loss,
+                          .loss = loss_of(*s_, result),
                           .grad_norm = result.gradient_norm,
                           .lr = result.learning_rate,
                           .tokens = state_.tokens,

@@ -71,8 +71,9 @@ std::vector<base::Measured> memory_by_phase(const plan::StepPlan& plan) {
 
 void add_measures(base::StepEvent& event, const model::Model& model, std::span<const double> measures,
                   std::span<const double> held_out) {
-  for (base::Measured& measured : measures_of(model, event.loss, measures))
-    event.measures.push_back(std::move(measured));
+  if (event.loss)
+    for (base::Measured& measured : measures_of(model, *event.loss, measures))
+      event.measures.push_back(std::move(measured));
   if (!event.val_loss) return;
   for (base::Measured& measured : measures_of(model, *event.val_loss, held_out, "val_"))
     event.measures.push_back(std::move(measured));

@@ -1,6 +1,8 @@
 // Observers: the screen and the files of a training run. Only rank 0 shows anything.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -44,7 +46,8 @@ class Observers {
         foresight_(s.foresight),
         disturbances_(s),
         epoch_loss_(epoch, s.settings.train.epochs,
-                    s.settings.task == Learning::rewards ? steps_of_rollout(s.settings.grpo) : 1) {
+                    s.settings.task == Learning::rewards ? steps_of_rollout(s.settings.grpo) : 1),
+        cuts_texts_(s.settings.data.packing == data::Packing::wrapped) {
     if (s.settings.profile.measure) s.profile = profile_ = profile_of_run(s, pace.peak_flops(), evaluation_interval);
     const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;
@@ -96,6 +99,9 @@ class Observers {
     const std::string epoch = epoch_loss_.note(event);
     line_->step(event);
     if (metrics_) metrics_->step(event);
+    if (!event.loss && !std::exchange(told_of_no_loss_, true))
+      say(fmt::format("step {} learns from no token, so it has no loss{}", event.step,
+                      cuts_texts_ ? ": data.packing wrapped cuts rows anywhere; best_fit keeps texts whole" : ""));
     say(epoch);
   }
   /// Text that the model has written. "": nothing.
@@ -172,6 +178,7 @@ class Observers {
   std::shared_ptr<observe::Profile> profile_;
   DisturbanceWatch disturbances_;
   EpochLoss epoch_loss_;
+  bool cuts_texts_, told_of_no_loss_ = false;
   std::unique_ptr<observe::ProgressLine> line_;
   std::vector<std::unique_ptr<observe::Logger>> loggers_;
   observe::EventWriter* events_ = nullptr;  ///< one of them

@@ -32,9 +32,8 @@ void SampleTask::put(const engine::BatchTensors& to, const data::Batch& batch, b
   s_.load(to, batch);
 }
 
-// A step without supervised tokens has loss 0.
 int64_t SampleTask::supervised_tokens(int64_t) const {
-  return std::max<int64_t>(1, data_.train->supervised_tokens(samples_, s_.settings.train.global_batch_size));
+  return data_.train->supervised_tokens(samples_, s_.settings.train.global_batch_size);
 }
 
 void SampleTask::after_step(RunState& state) {
@@ -50,6 +49,9 @@ double SampleTask::epoch() const { return double(samples_) / double(data_.train-
 
 std::optional<double> SampleTask::evaluate(const StopCheck& stops) {
   data::ValidationLoader loader(data_.val, batch_options(), s_.settings.eval.max_iters);
+  const auto targets = double(loader.num_targets());
+  held_out_measures_.clear();
+  if (targets == 0) return std::nullopt;
   double sum = 0;
   engine::LossSums sums;
   for (int64_t round = 0; round < loader.num_rounds(); ++round) {
@@ -58,7 +60,6 @@ std::optional<double> SampleTask::evaluate(const StopCheck& stops) {
     held_out_measures_ = s_.engine->measures();
     if (stops()) return std::nullopt;
   }
-  const double targets = double(std::max<int64_t>(1, loader.num_targets()));
   for (double& measure : held_out_measures_) measure /= targets;
   return sum / targets;
 }

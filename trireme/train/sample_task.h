@@ -31,6 +31,7 @@ class SampleTask : public Task {
   int64_t held_out_samples() const override { return data_.val ? data_.val->num_samples() : 0; }
   std::optional<double> evaluate(const StopCheck& stops) override;
   std::vector<double> held_out_measures() const override { return held_out_measures_; }
+  std::string held_out_text() const override { return "what is held out has no token to learn, so it has no loss"; }
 
  protected:
   Session& session() const { return s_; }

@@ -43,6 +43,7 @@ struct Session {
   std::shared_ptr<Foresight> foresight;  ///< on the first rank of a run with settings.predict; else null
   std::shared_ptr<observe::Profile> profile;  ///< of a run with settings.profile.measure; else null
   observe::StepTime last_step;
+  int64_t last_learned_tokens = 0;  ///< of the same step, over all ranks
   Saves saves;
   std::optional<optim::LossScale> loss_scale;  ///< present: the loss is scaled
   int64_t skipped_before = 0;  ///< steps that the run had skipped when it was resumed

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "trireme/base/meter.h"
 #include "trireme/observe/profile.h"
 #include "trireme/train/foresight.h"
@@ -17,6 +19,10 @@ int64_t tokens_of_step(const Session& s, const StepTask& task, int64_t step) {
   const plan::StepRequest& r = s.engine->plan().request;
   const std::optional<int> used = task.used_micro_batches(step);
   return used ? int64_t{*used} * r.num_data_ranks() * r.shape.tokens() : s.tokens_per_step();
+}
+
+std::optional<double> loss_of(const Session& s, const engine::StepResult& result) {
+  return s.last_learned_tokens > 0 ? std::optional(result.loss) : std::nullopt;
 }
 
 engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const StepOptions& options) {
@@ -36,7 +42,8 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
   const observe::StepWatch watch(*s.engine);
   {
     const base::Metered reads_masks(base::Activity::data);
-    inputs.supervised_tokens = task.supervised_tokens(step);
+    s.last_learned_tokens = task.supervised_tokens(step);
+    inputs.supervised_tokens = std::max<int64_t>(1, s.last_learned_tokens);
   }
   const engine::StepResult result = s.engine->train_step(inputs);
   s.last_step = watch.read();

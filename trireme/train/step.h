@@ -19,7 +19,7 @@ class StepTask {
 
   /// Fills this rank's micro-batch `micro_batch` of step `step` (1 is the first). Called once for each, in order.
   virtual void load(int64_t step, int micro_batch, const engine::BatchTensors& to) = 0;
-  /// Supervised tokens of step `step` over all ranks: the loss is their mean. At least 1.
+  /// Supervised tokens of step `step` over all ranks: the loss is their mean. 0: the step has no loss.
   virtual int64_t supervised_tokens(int64_t step) const = 0;
   virtual double learning_rate(int64_t step) const = 0;
   /// As engine::StepInputs.
@@ -38,6 +38,9 @@ double learning_rate(const Session& session, const StepTask& task, int64_t step)
 
 /// Tokens that the ranks compute in a step, padding included.
 int64_t tokens_of_step(const Session& session, const StepTask& task, int64_t step);
+
+/// The loss of the step that take_step() took; nothing if no token of it was learned.
+std::optional<double> loss_of(const Session& session, const engine::StepResult& result);
 
 /// Runs forward, backward and the optimizer over the task's micro-batches. Every rank must call. Counts the
 /// step in Session::loss_scale, and notes what it took in Session::last_step.
