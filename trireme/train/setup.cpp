@@ -28,6 +28,7 @@
 #include "trireme/train/answer_room.h"
 #include "trireme/train/chosen_offload.h"
 #include "trireme/train/quantized_sampler.h"
+#include "trireme/train/starting_point.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -46,12 +47,12 @@ model::Precision resolve_precision(const Settings& settings) {
 
 int64_t sequence_length(const Settings& settings, const model::ModelConfig& model) {
   const int64_t sequence = settings.train.max_seq_length.value_or(model.max_position_embeddings);
-  if (sequence > model.longest_sequence())
-    throw UsageError(
-        fmt::format("train.max_seq_length {} exceeds the model's {} positions; set "
-                    "model.max_position_embeddings {} or a shorter sequence",
-                    sequence, model.max_position_embeddings, sequence));
-  return sequence;
+  if (sequence <= model.longest_sequence()) return sequence;
+  const bool has_table = model.learned_positions && !starting_weights(settings).empty();  // with a row for each
+  throw UsageError(fmt::format(
+      "train.max_seq_length {} exceeds the model's {} positions; {}", sequence, model.max_position_embeddings,
+      has_table ? "its weights hold no others, so set a shorter sequence"
+                : fmt::format("set model.max_position_embeddings {} or a shorter sequence", sequence)));
 }
 
 comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks) {
