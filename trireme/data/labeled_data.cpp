@@ -123,15 +123,15 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
   d.identity.add("train.max_seq_length", fmt::format("{}", sequence));
   d.identity.add("data.seed", fmt::format("{}", s.seed));
   result.about = fmt::format(
-      "{} with {} ({}), {} for training, {} held out{}; {} longer than {} tokens, and cut; order seed {}\n"
+      "{} with {} ({}), {} for training, {} held out{}; {}; order seed {}\n"
       "         {:.1f} % of the places of a text hold tokens",
       base::plural(std::ssize(texts), "text"), base::plural(std::ssize(labels), "label"),
       shares(labels, all.by_label, std::ssize(texts)), base::human_count(num_train), base::human_count(num_val),
       held_out_from,
-      all.cut == 0   ? "none is"
-      : all.cut == 1 ? "one is"
-                     : base::human_count(all.cut) + " are",
-      sequence, s.seed, 100 * d.filled);
+      all.cut == 0 ? fmt::format("none is longer than {} tokens", sequence)
+                   : fmt::format("{} longer than {} tokens, and cut",
+                                 all.cut == 1 ? "one is" : base::human_count(all.cut) + " are", sequence),
+      s.seed, 100 * d.filled);
   return result;
 }
 

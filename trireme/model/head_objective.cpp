@@ -1,5 +1,6 @@
 // The head's losses other than plain cross-entropy (objective.h).
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <cstring>
@@ -28,10 +29,12 @@ void check_objective(const ModelConfig& config, const Precision& precision, cons
                            : objective.is_policy() ? "learning from rewards (grpo.*)"
                                                    : "label smoothing and z-loss (objective.*)";
   if (config.is_classifier() || config.bidirectional)
-    throw UsageError(what + " goes with models that continue texts, and this one classifies them");
+    throw UsageError("this model classifies texts, and only models that continue them take " + what +
+                     "; leave these settings out");
   if (config.is_free() && objective.has_inputs())
     throw UsageError(what + " is not built for a Free Transformer, whose likelihood is only bounded");
-  if (precision.on_gpu) throw UsageError(what + " computes on processors only; set accelerator cpu");
+  const char* computes = objective.is_pairs() || objective.is_policy() ? "computes" : "compute";
+  if (precision.on_gpu) throw UsageError(fmt::format("{} {} on processors only; set accelerator cpu", what, computes));
 }
 
 std::vector<Measure> HeadUnit::measures() const {
