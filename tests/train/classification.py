@@ -11,6 +11,7 @@ import sys
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="critical", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
 import ring
+import tiny_models
 
 torch, transformers, safetensors = ring.judges("torch", "transformers", "safetensors.torch")
 
@@ -206,6 +207,31 @@ def family_case(r, number, kind):
     require_close(predict(r, saved, data, r.folder / "again.jsonl", "--precision", "32-true"), want, f"{kind}: logits of the saved model", 1e-5)
 
 
+def check_padding_token(r):
+    """transformers refuses batches of a decoder that names no token for padding: the tokenizer's is named."""
+    config = transformers.LlamaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40, vocab_size=263,
+                                      num_hidden_layers=1, max_position_embeddings=90, bos_token_id=None, eos_token_id=None)
+    rows = texts_of(random.Random(f"{SEED} padding token"), 40, 70)
+    data = write(r.folder / "pads.jsonl", rows)
+    folder = r.folder / "pads"
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(tiny_models.tokenizer_json(263, ("<end>", "<pad>")))
+    for named, want in (("<pad>", 257), (None, None)):
+        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>"} | ({"pad_token": named} if named else {})))
+        out = r.folder / "pads-out"
+        result = program(r, "finetune_full", folder, "--task", "classify", "--data", "JSON", "--data.json_path", data, "--train.max_steps", 1,
+                         "--train.global_batch_size", 4, "--out_dir", out, "--overwrite", "true")
+        saved = next(out.glob("step-*"))
+        got = json.loads((saved / "config.json").read_text()).get("pad_token_id")
+        ring.require(got == want and ("names a token for padding" in result.out) == (want is None), f"pad_token {named}: {got}", str(result))
+        if want:
+            model = transformers.AutoModelForSequenceClassification.from_pretrained(saved)
+            ids, mask = batch_of(rows)
+            logits = model(ids.masked_fill(mask, want), attention_mask=(~mask).long()).logits
+            ring.require(len(logits) == len(rows), "transformers takes several texts at once", str(logits.shape))
+    ring.check(True, "a classifying decoder names the tokenizer's token for padding, or its start says that there is none")
+
+
 def check_starts(r):
     """From a model without a head, with other names, and from nothing."""
     draw = random.Random(SEED)
@@ -300,6 +326,7 @@ def check_task(r):
     last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     accuracy, f1 = last["measures"]["val_accuracy"], last["measures"]["val_macro_f1"]
     ring.require(accuracy >= 0.95 and f1 >= 0.95 and "val acc" in result.out, "a small task learns to 0.95 held out", f"{last}\n{result}")
+    ring.require("none is longer than 16 tokens; order seed" in result.out, "no text is cut", result.out)
     report = r.folder / "report.json"
     program(r, "evaluate", out, "--classify", held_out, "--evaluate.json", report)
     again = json.loads(report.read_text())["classify"]
@@ -367,6 +394,12 @@ def check_refusals(r):
         ring.require("classifies texts and writes none" in result.err, f"{command} is refused", result.err)
     result = program(r, "finetune_full", "bert-tiny", "--task", "classify", "--data", "JSON", "--data.json_path", good, "--train.max_steps", 1,
                      "--train.global_batch_size", 4, "--train.max_seq_length", 8, "--out_dir", r.folder / "cut")
+    long = program(r, "finetune_full", r.folder / "bert", "--task", "classify", "--data", "JSON", "--data.json_path", good, "--train.max_steps", 1,
+                   "--train.max_seq_length", 1000, code=2)
+    ring.require("90 positions; its weights hold no others, so set a shorter sequence" in long.err, "learned positions end where the weights do", long.err)
+    objective = program(r, "finetune_full", "bert-tiny", "--task", "classify", "--data", "JSON", "--data.json_path", good, "--train.max_steps", 1,
+                        "--objective.z_loss", 1e-4, code=2)
+    ring.require("only models that continue them take label smoothing and z-loss (objective.*)" in objective.err, "label smoothing is of other models", objective.err)
     ring.check("longer than 8 tokens, and cut" in result.out, "texts that are too long are cut, counted and said; broken inputs are refused in one sentence", result.out)
 
 
@@ -383,5 +416,6 @@ with ring.Ring(sys.argv[1]) as r:
     ring.check(True, "BERT, RoBERTa, DistilBERT and decoders with a head equal transformers, both ways")
     check_starts(r)
     check_padding(r)
+    check_padding_token(r)
     check_task(r)
     check_refusals(r)

@@ -141,6 +141,7 @@ struct ModelConfig {
   bool is_text_half = false;  ///< the text half of a vision model, without its vision tower
   std::vector<std::string> passed_over;  ///< keys of the file that change nothing here, but may surprise by that
   std::string source_json;  ///< the config.json that this was read from; "": none
+  std::optional<int64_t> pad_token_id;  ///< what a saved config.json names if source_json names none
 
   /// Elements of a head that are rotated.
   int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_fraction); }

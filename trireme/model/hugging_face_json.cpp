@@ -151,9 +151,12 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
     j["torch_dtype"] = dtype;
     j["bos_token_id"] = nullptr;
     j["eos_token_id"] = nullptr;
+    if (pad_token_id) j["pad_token_id"] = *pad_token_id;
     return j.dump(2) + "\n";
   }
   ordered_json j = base::parse_json<ordered_json>(source_json);
+  const bool names_pad = pad_token_id && (!j.contains("pad_token_id") || j["pad_token_id"].is_null());
+  if (names_pad) j["pad_token_id"] = *pad_token_id;
   const bool unchanged = same_model(parse_hugging_face_config(source_json, "config.json"));
   const char* key = j.contains("torch_dtype") ? "torch_dtype" : "dtype";
   const std::string stated = j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "float32";
@@ -165,7 +168,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
       if (unchanged && stated == dtype) return j.dump(2) + "\n";
     }
   }
-  if (unchanged && stated == dtype) return source_json;
+  if (unchanged && stated == dtype && !names_pad) return source_json;
   if (!unchanged) {
     for (const char* stale : {"rope_parameters", "rope_scaling", "rope_theta", "layer_types", "max_window_layers",
                               "rotary_emb_base", "rotary_pct", "partial_rotary_factor"})

@@ -27,14 +27,19 @@ nlohmann::json read_side_file(const fs::path& path) {
 }
 
 // "bos_token": "<s>" or {"content": "<s>", ...}
-std::optional<int32_t> id_of_token(const nlohmann::json& file, const std::string& key, const TokenizerParts& parts) {
+std::optional<std::string> token_named(const nlohmann::json& file, const std::string& key) {
   auto at = file.find(key);
   if (at == file.end()) return std::nullopt;
   const nlohmann::json content = at->is_object() ? at->value("content", nlohmann::json()) : *at;
   if (!content.is_string()) return std::nullopt;
-  const std::string text = content.get<std::string>();
-  if (const AddedToken* added = parts.added.find(std::string_view(text))) return added->id;
-  return parts.model->id_of(text);
+  return content.get<std::string>();
+}
+
+std::optional<int32_t> id_of_token(const nlohmann::json& file, const std::string& key, const TokenizerParts& parts) {
+  const std::optional<std::string> text = token_named(file, key);
+  if (!text) return std::nullopt;
+  if (const AddedToken* added = parts.added.find(std::string_view(*text))) return added->id;
+  return parts.model->id_of(*text);
 }
 
 // "eos_token_id": 2 or [2, 7]: the first counts.
@@ -250,6 +255,17 @@ std::map<std::string, std::string> tokenizer_files(const fs::path& path) {
   for (const char* name : kSideFiles)
     if (base::is_file(path / name)) files[name] = base::read_side_file(path / name);
   return files;
+}
+
+std::optional<int32_t> pad_token_in(const std::map<std::string, std::string>& files, const Tokenizer& tokenizer) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const auto file = files.find(name);
+    if (file == files.end()) continue;
+    const nlohmann::json tokens = base::parse_json_if_sound(file->second);
+    if (!tokens.is_object()) continue;
+    if (const auto text = token_named(tokens, "pad_token")) return tokenizer.token_id(*text);
+  }
+  return std::nullopt;
 }
 
 }  // namespace trireme::text

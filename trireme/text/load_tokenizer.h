@@ -1,9 +1,11 @@
 // Loads the tokenizer of a model's folder, or of one file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,5 +36,8 @@ std::vector<std::string> tokenizer_file_names();
 /// Names and contents of the tokenizer's files at `path` (as for load_tokenizer). A checkpoint copies them, perhaps
 /// with another chat template (set_chat_template).
 std::map<std::string, std::string> tokenizer_files(const std::filesystem::path& path);
+
+/// The id of pad_token in tokenizer_config.json, or in special_tokens_map.json, of these files (name -> bytes).
+std::optional<int32_t> pad_token_in(const std::map<std::string, std::string>& files, const Tokenizer& tokenizer);
 
 }  // namespace trireme::text

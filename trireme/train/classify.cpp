@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/data/labeled_data.h"
 #include "trireme/settings/derived.h"
+#include "trireme/text/load_tokenizer.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/sample_task.h"
 #include "trireme/train/setup.h"
@@ -27,14 +30,41 @@ data::LabeledData load_texts(const Settings& settings, const model::ModelConfig&
 
 class Classification : public SampleTask {
  public:
-  Classification(Session& session, data::LabeledData texts)
-      : SampleTask(session, std::move(texts.data)), about_(std::move(texts.about)) {}
+  Classification(Session& session, std::unique_ptr<text::Tokenizer> tokenizer, data::LabeledData texts)
+      : SampleTask(session, std::move(texts.data)), tokenizer_(std::move(tokenizer)), about_(std::move(texts.about)) {}
 
-  std::vector<std::string> introduction() const override { return {"data     " + about_}; }
+  std::string restore(RunState& state) override {
+    std::string changed = SampleTask::restore(state);
+    if (session().is_first_rank()) name_padding(state.source.side_files);  // its config.json is saved
+    return changed;
+  }
+
+  std::vector<std::string> introduction() const override {
+    std::vector<std::string> lines = {"data     " + about_};
+    if (lacks_padding_)
+      lines.push_back(
+          "         neither config.json nor the tokenizer names a token for padding (pad_token): transformers will "
+          "take "
+          "one text at a time");
+    return lines;
+  }
   std::string loss_unit() const override { return "nats a text"; }
 
  private:
+  // transformers finds the last token of a decoder's texts by it, and refuses batches without one.
+  void name_padding(const std::map<std::string, std::string>& files) {
+    model::ModelConfig& config = session().model.config;
+    if (config.bidirectional) return;
+    const auto known = base::parse_json_if_sound<nlohmann::ordered_json>(config.source_json);
+    if (known.is_object() && known.contains("pad_token_id") && !known["pad_token_id"].is_null()) return;
+    const auto id = text::pad_token_in(files, *tokenizer_);
+    if (id && *id < config.vocab_size) config.pad_token_id = *id;
+    lacks_padding_ = !config.pad_token_id;
+  }
+
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   std::string about_;
+  bool lacks_padding_ = false;
 };
 
 void refuse_meaningless(const ParsedSettings& parsed) {
@@ -113,12 +143,12 @@ void complete_classification(ParsedSettings& parsed) {
 }
 
 std::unique_ptr<Task> make_classification(Session& session, const std::filesystem::path&, const StopCheck& stops) {
-  const auto tokenizer = load_run_tokenizer(session);
+  auto tokenizer = load_run_tokenizer(session);
   data::LabeledData texts = checkpoint::made_on_all(
       session.world(), [&] { return load_texts(session.settings, session.model.config, *tokenizer); });
   stops();
   require_same_data(session, texts.data);
-  return std::make_unique<Classification>(session, std::move(texts));
+  return std::make_unique<Classification>(session, std::move(tokenizer), std::move(texts));
 }
 
 data::TrainingData check_classification(const Settings& settings, const model::ModelConfig& model,
