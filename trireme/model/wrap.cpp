@@ -61,6 +61,30 @@ TensorRanksPtr ranks_of(const std::vector<Wrapped>& parts, const Parallel& paral
   return ranks;
 }
 
+// Two tensors in one memory would be two parameters with values and gradients of their own.
+void check_memory(const std::vector<Wrapped>& parts) {
+  std::map<std::pair<const void*, int64_t>, std::pair<const void*, std::string>> trained;
+  const auto place_of = [](const at::Tensor& t) {
+    return std::pair<const void*, int64_t>(t.storage().unsafeGetStorageImpl(), t.storage_offset());
+  };
+  const auto check = [&](const Wrapped& part, const NamedTensor& p) {
+    if (!p.tensor.has_storage() || p.tensor.numel() == 0) return;
+    const auto found = trained.find(place_of(p.tensor));
+    if (found == trained.end() || found->second.first == p.tensor.unsafeGetTensorImpl()) return;
+    throw UsageError(
+        fmt::format("[wrap] '{}.{}' and '{}' are two tensors in one memory; register one tensor in both modules to tie "
+                    "them (register_parameter, register_module), or clone one of them",
+                    part.name, p.name, found->second.second));
+  };
+  for (const Wrapped& part : parts)
+    for (const NamedTensor& p : part.parameters) {
+      check(part, p);
+      trained.try_emplace(place_of(p.tensor), p.tensor.unsafeGetTensorImpl(), part.name + "." + p.name);
+    }
+  for (const Wrapped& part : parts)
+    for (const NamedTensor& b : part.buffers) check(part, b);
+}
+
 using Divisions = std::map<const void*, Division>;
 
 // By tensor, because another part may have a divided parameter under another name.
@@ -92,8 +116,7 @@ Initializer initializer_of(const std::string& name, size_t dims) {
 }
 
 // A tensor is one parameter, under its first name; each part lists it once.
-std::vector<ParameterSpec> name_parameters(Wrapped& part, std::map<const void*, std::string>& seen,
-                                           const Divisions& divisions, int tp_rank) {
+std::vector<ParameterSpec> name_parameters(Wrapped& part, TensorNames& seen, const Divisions& divisions, int tp_rank) {
   std::vector<ParameterSpec> specs;
   std::vector<NamedTensor> kept;
   std::set<std::string> mine;
@@ -119,6 +142,7 @@ TensorSpec spec_of(const char* name, const at::Tensor& t) { return {name, t.size
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision,
                   const Parallel& parallel, const Grouping& grouping) {
   check_parts(parts, parallel);
+  check_memory(parts);
   const TensorRanksPtr ranks = ranks_of(parts, parallel);
   const Divisions divisions = divisions_of(parts);
   Model m{.parallel = parallel};
@@ -126,12 +150,15 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
   if (x.is_floating_point()) x = x.to(precision.compute);
   m.own_inputs = spec_of("inputs", x);
   m.own_targets = spec_of("targets", example.targets);
-  std::map<const void*, std::string> seen;
+  TensorNames names;
+  std::vector<std::unique_ptr<WrappedUnit>> units;
   for (Wrapped& part : parts) {
-    std::vector<ParameterSpec> specs = name_parameters(part, seen, divisions, parallel.tp_rank);
-    auto unit = std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute, ranks);
+    std::vector<ParameterSpec> specs = name_parameters(part, names, divisions, parallel.tp_rank);
+    units.push_back(std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute, ranks));
+  }
+  for (std::unique_ptr<WrappedUnit>& unit : units) {
     try {
-      x = unit->probe({x, example.targets}, m.units.empty());
+      x = unit->probe({x, example.targets}, m.units.empty(), names);
     } catch (const c10::Error& e) {
       throw ShapeError(fmt::format("[wrap] '{}' cannot run on an input of shape [{}], {}: {}", unit->name(),
                                    fmt::join(x.sizes(), ", "), c10::toString(x.scalar_type()),

@@ -7,10 +7,12 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/model/autograd_leaves.h"
 
 namespace trireme::model {
 namespace {
@@ -119,7 +121,27 @@ void WrappedUnit::own(int index, const at::Tensor& value) const {
   parameter.set_data(movable(value.reshape(parameter.sizes()).to(compute_, /*non_blocking=*/false, /*copy=*/true)));
 }
 
-at::Tensor WrappedUnit::probe(const Example& example, bool first) {
+// Autograd reaches them, but they are no parameter of any part. Those that outlive the graph were there before it: the
+// others are made in forward, as for a gradient inside a model.
+std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& graph, const TensorNames& names) {
+  std::vector<WeakTensor> strange;
+  const auto is_own = [&](const at::Tensor& leaf) {
+    return leaf.is_same(graph.input) ||
+           std::ranges::any_of(parameters_, [&](const at::Tensor& p) { return p.is_same(leaf); });
+  };
+  for (const at::Tensor& leaf : leaves_of(graph.output)) {
+    if (is_own(leaf)) continue;
+    if (const auto other = names.find(leaf.unsafeGetTensorImpl()); other != names.end())
+      throw UsageError(
+          fmt::format("[wrap] '{}' computes with the parameter '{}' of another part, which it does not register; "
+                      "register that module in '{}' too (register_module)",
+                      name(), other->second, name()));
+    strange.emplace_back(leaf.getIntrusivePtr());
+  }
+  return strange;
+}
+
+at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNames& names) {
   std::vector<at::Tensor> before;
   for (const NamedTensor& b : part_.buffers) before.push_back(b.tensor.detach().clone());
   const at::Tensor state = random_state();
@@ -127,17 +149,25 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first) {
   (first ? t.tokens : t.input) = example.inputs;
   t.targets = example.targets;
   at::Tensor output;
+  std::vector<WeakTensor> strange;
   {
     const AllocationWatch watch;
     const RanksInUse recording(ranks_, forward_rows_);
     const Graph graph = build(t);
     memory_.graph_bytes = watch.live();
     draws_ = !at::equal(random_state(), state);
+    strange = strange_leaves(graph, names);
     const RanksInUse backward(ranks_, backward_rows_);
     if (graph.output.is_floating_point()) gradients(graph, at::ones_like(graph.output));
     memory_.work_bytes = std::max<int64_t>(0, watch.peak() - memory_.graph_bytes);
     output = graph.output.detach().contiguous();
   }
+  if (const auto kept = std::ranges::find_if(strange, [](const WeakTensor& t) { return !t.expired(); });
+      kept != strange.end())
+    throw UsageError(
+        fmt::format("[wrap] '{}' computes with a tensor of shape [{}] that requires gradients and is a parameter of no "
+                    "part; register it in its module before wrap (register_parameter), or detach it",
+                    name(), fmt::join(kept->lock()->sizes(), ", ")));
   output_shape_ = output.sizes().vec();
   if (draws_) set_random_state(state);
   const at::NoGradGuard no_grad;

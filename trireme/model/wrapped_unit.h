@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "trireme/model/wrap.h"
 
@@ -37,14 +39,19 @@ class AllocationWatch {
   c10::DebugInfoGuard guard_{c10::DebugInfoKind::PROFILER_STATE, count_};
 };
 
+/// Names of parameters, by their TensorImpl.
+using TensorNames = std::map<const void*, std::string>;
+
 class WrappedUnit : public Unit {
  public:
   /// `specs` describe `part.parameters`. Gives each parameter its own storage and converts the module to `compute`.
   /// `ranks`: those of the parallel layers; null without mesh.tp.
   WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute, TensorRanksPtr ranks);
 
-  /// Runs the part once; returns its output (of the last part: the loss) and stores its shape and memory.
-  at::Tensor probe(const Example& example, bool first);
+  /// Runs the part once; returns its output (of the last part: the loss) and stores its shape and memory. `names`: the
+  /// trainable parameters of all parts.
+  /// Errors    UsageError if the part computes with a parameter that it does not register
+  at::Tensor probe(const Example& example, bool first, const TensorNames& names);
 
   std::string name() const override { return part_.name; }
   const std::vector<ParameterSpec>& parameters() const override { return specs_; }
@@ -77,7 +84,10 @@ class WrappedUnit : public Unit {
     int64_t serial = 0;  ///< also in the planned value "graph": backward checks that the graph is of its own forward
   };
 
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
   bool is_loss() const { return part_.loss != nullptr; }
+  std::vector<WeakTensor> strange_leaves(const Graph& graph, const TensorNames& names);
   void bind(const UnitTensors& t) const;
   Graph build(const UnitTensors& t) const;
   Graph build_again(const UnitTensors& t) const;

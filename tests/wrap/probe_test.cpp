@@ -1,0 +1,69 @@
+// What build_model finds out about modules in one run of them, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "support.h"
+#include "trireme/base/error.h"
+
+namespace trireme::engine {
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+using testing::HasSubstr;
+
+const model::Example kIds{torch::zeros({4}, torch::kLong), torch::ones({4}, torch::kLong)};
+const model::Example kNumbers{torch::ones({4, 3}), torch::zeros({4, 3})};
+
+TEST(Probe, RefusesAParameterOfAnotherPartThatAModuleDoesNotRegister) {
+  const std::string refusal =
+      "[wrap] 'h' computes with the parameter 'e.weight' of another part, which it does not register; register that "
+      "module in 'h' too (register_module)";
+  nn::Embedding table(5, 3);
+  const auto tied_loss = [table](const at::Tensor& y, const at::Tensor& targets) {
+    return own_model::cross_entropy(F::linear(y, table->weight), targets);
+  };
+  EXPECT_EQ(message_of<UsageError>([&] {
+              build_model({wrap("e", table), wrap_loss("h", nn::LayerNorm(nn::LayerNormOptions({3})), tied_loss)},
+                          kIds);
+            }),
+            refusal);
+  nn::Embedding other(5, 3);
+  nn::Linear decoder(nn::LinearOptions(3, 5).bias(false));
+  decoder->weight = other->weight;  // the module has registered what it had before
+  EXPECT_EQ(message_of<UsageError>(
+                [&] { build_model({wrap("e", other), wrap_loss("h", decoder, own_model::cross_entropy)}, kIds); }),
+            refusal);
+  nn::Linear later(3, 3);  // of a part that comes after the one that uses it
+  nn::Sequential first(nn::Functional([later](const at::Tensor& x) { return F::linear(x, later->weight); }));
+  EXPECT_THAT(
+      message_of<UsageError>([&] { build_model({wrap("a", first), wrap_loss("b", later, square_loss)}, kNumbers); }),
+      HasSubstr("'a' computes with the parameter 'b.weight' of another part"));
+}
+
+TEST(Probe, RefusesATensorOfNoPartThatRequiresGradients) {
+  const at::Tensor scale = torch::ones({3}, torch::requires_grad());
+  const auto loss = [scale](const at::Tensor& y, const at::Tensor& t) { return square_loss(y * scale, t); };
+  EXPECT_THAT(
+      message_of<UsageError>([&] { build_model({wrap_loss("h", nn::Linear(3, 3), loss)}, kNumbers); }),
+      HasSubstr("'h' computes with a tensor of shape [3] that requires gradients and is a parameter of no part"));
+  const auto inner = [](const at::Tensor& y, const at::Tensor& t) {  // one that a forward makes is its own affair
+    const at::Tensor at_point = y.detach().requires_grad_();
+    const at::Tensor slope =
+        torch::autograd::grad({at_point.pow(3).sum()}, {at_point}, {}, std::nullopt, /*create_graph=*/true)[0];
+    return square_loss(y + slope, t);
+  };
+  EXPECT_EQ(build_model({wrap_loss("h", nn::Linear(3, 3), inner)}, kNumbers).units.size(), 1U);
+}
+
+TEST(Probe, RefusesTwoParametersInOneMemory) {
+  nn::Linear first(3, 3), last(3, 3);
+  last->weight.set_data(first->weight.detach());
+  EXPECT_THAT(
+      message_of<UsageError>([&] { build_model({wrap("a", first), wrap_loss("b", last, square_loss)}, kNumbers); }),
+      HasSubstr("'b.weight' and 'a.weight' are two tensors in one memory"));
+}
+
+}  // namespace
+}  // namespace trireme::engine
