@@ -65,5 +65,40 @@ TEST(Probe, RefusesTwoParametersInOneMemory) {
       HasSubstr("'b.weight' and 'a.weight' are two tensors in one memory"));
 }
 
+// Losses of three steps, with two micro-batches each.
+std::vector<double> losses_of(Trainer& trainer, const model::Example& batch) {
+  std::vector<double> losses;
+  for (int step = 0; step < 3; ++step) {
+    for (int i = 0; i < 2; ++i) trainer.backward(batch.inputs, batch.targets);
+    losses.push_back(trainer.step(1e-2).loss);
+  }
+  return losses;
+}
+
+constexpr schedule::Recompute kModes[] = {schedule::Recompute::none, schedule::Recompute::full};
+
+struct CenteredImpl : nn::Module {
+  CenteredImpl() { layer = register_module("layer", nn::Linear(3, 3)); }
+  at::Tensor forward(const at::Tensor& x) { return layer(x.sub_(0.5).mul_(3)); }
+  nn::Linear layer{nullptr};
+};
+TORCH_MODULE(Centered);
+
+TEST(Probe, APartMayChangeItsInputInPlaceAlsoWithRecomputation) {
+  std::vector<std::vector<double>> losses;
+  for (const auto mode : kModes) {
+    torch::manual_seed(4);
+    model::Example example{torch::ones({4, 3}), torch::ones({4, 3})};
+    const auto loss = [](const at::Tensor& y, const at::Tensor& t) { return square_loss(y, at::Tensor(t).mul_(0.5)); };
+    Trainer trainer(build_model({wrap("first", Centered()), wrap_loss("last", nn::Linear(3, 3), loss)}, example),
+                    {.recompute = {.mode = mode}, .accumulate = 2});
+    EXPECT_TRUE(at::equal(example.inputs, torch::ones({4, 3})));
+    EXPECT_TRUE(at::equal(example.targets, torch::ones({4, 3})));
+    losses.push_back(losses_of(trainer, example));
+    EXPECT_TRUE(at::equal(example.inputs, torch::ones({4, 3})));
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
 }  // namespace
 }  // namespace trireme::engine

@@ -146,10 +146,11 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
   const TensorRanksPtr ranks = ranks_of(parts, parallel);
   const Divisions divisions = divisions_of(parts);
   Model m{.parallel = parallel};
-  at::Tensor x = example.inputs.detach();
+  at::Tensor x = example.inputs.detach().clone();  // a part may change its input in place
   if (x.is_floating_point()) x = x.to(precision.compute);
+  const at::Tensor targets = example.targets.detach().clone();
   m.own_inputs = spec_of("inputs", x);
-  m.own_targets = spec_of("targets", example.targets);
+  m.own_targets = spec_of("targets", targets);
   TensorNames names;
   std::vector<std::unique_ptr<WrappedUnit>> units;
   for (Wrapped& part : parts) {
@@ -158,7 +159,7 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
   }
   for (std::unique_ptr<WrappedUnit>& unit : units) {
     try {
-      x = unit->probe({x, example.targets}, m.units.empty(), names);
+      x = unit->probe({x, targets}, m.units.empty(), names);
     } catch (const c10::Error& e) {
       throw ShapeError(fmt::format("[wrap] '{}' cannot run on an input of shape [{}], {}: {}", unit->name(),
                                    fmt::join(x.sizes(), ", "), c10::toString(x.scalar_type()),

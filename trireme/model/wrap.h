@@ -18,6 +18,8 @@
 //   weights     From the first step on, the modules' parameters are views of planned memory, set before each action.
 //               Between actions their values are undefined; engine::store_parameters gives them own memory again.
 //               Before the first step, and once the engine has gone, reading them is an error with a sentence.
+//   inputs      A first part may change its input in place; it gets a copy of each micro-batch. For other parts this is
+//               an error of LibTorch.
 //   buffers     Each rank has its own buffers and frozen parameters. So BatchNorm's running statistics are those of the
 //               rank's micro-batches. Checkpoints contain neither.
 //   zero bubble These schedules run the whole backward in place of the input half.

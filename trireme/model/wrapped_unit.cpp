@@ -148,6 +148,7 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
   UnitTensors t;
   (first ? t.tokens : t.input) = example.inputs;
   t.targets = example.targets;
+  const auto version = example.inputs._version();
   at::Tensor output;
   std::vector<WeakTensor> strange;
   {
@@ -156,10 +157,12 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
     const Graph graph = build(t);
     memory_.graph_bytes = watch.live();
     draws_ = !at::equal(random_state(), state);
+    changes_input_ = example.inputs._version() != version;
     strange = strange_leaves(graph, names);
     const RanksInUse backward(ranks_, backward_rows_);
     if (graph.output.is_floating_point()) gradients(graph, at::ones_like(graph.output));
     memory_.work_bytes = std::max<int64_t>(0, watch.peak() - memory_.graph_bytes);
+    if (changes_input_) memory_.graph_bytes += static_cast<int64_t>(example.inputs.nbytes());  // see input_of
     output = graph.output.detach().contiguous();
   }
   if (const auto kept = std::ranges::find_if(strange, [](const WeakTensor& t) { return !t.expired(); });
@@ -226,9 +229,15 @@ void WrappedUnit::bind(const UnitTensors& t) const {
   }
 }
 
+// A copy for a part that changes it in place, because a later pass of the micro-batch reads the input again.
+at::Tensor WrappedUnit::input_of(const UnitTensors& t) const {
+  const at::Tensor input = (t.input.defined() ? t.input : t.tokens).detach();
+  return changes_input_ ? input.clone() : input;
+}
+
 WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
   const at::AutoGradMode grad(true);
-  Graph g{.input = (t.input.defined() ? t.input : t.tokens).detach()};
+  Graph g{.input = input_of(t)};
   if (t.input.defined()) g.input.requires_grad_();
   g.output = is_loss() ? part_.loss(g.input, t.targets) : part_.forward(g.input);
   return g;
@@ -263,7 +272,7 @@ void WrappedUnit::forward(UnitTensors& t) const {
     return keep(t, std::move(g));
   }
   const at::NoGradGuard no_grad;
-  const at::Tensor input = t.input.defined() ? t.input : t.tokens;
+  const at::Tensor input = input_of(t);
   if (is_loss()) {
     t.loss_sum.copy_(part_.loss(input, t.targets).reshape({1}));
     return;

@@ -89,6 +89,7 @@ class WrappedUnit : public Unit {
   bool is_loss() const { return part_.loss != nullptr; }
   std::vector<WeakTensor> strange_leaves(const Graph& graph, const TensorNames& names);
   void bind(const UnitTensors& t) const;
+  at::Tensor input_of(const UnitTensors& t) const;
   Graph build(const UnitTensors& t) const;
   Graph build_again(const UnitTensors& t) const;
   void keep(UnitTensors& t, Graph graph) const;
@@ -106,6 +107,7 @@ class WrappedUnit : public Unit {
   TensorRanksPtr ranks_;
   std::vector<TrafficRow> forward_rows_, backward_rows_;
   bool draws_ = false;  // forward draws random numbers
+  bool changes_input_ = false;  // in place
   mutable std::vector<at::Tensor> initial_;
   mutable std::map<int, Graph> graphs_;  // by micro-batch
   mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, if forward draws
