@@ -100,5 +100,28 @@ TEST(Probe, APartMayChangeItsInputInPlaceAlsoWithRecomputation) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+TEST(Probe, RecomputationCountsAMicroBatchOnceInTheStatisticsOfBatchNorm) {
+  std::vector<at::Tensor> means, variances, counts;
+  std::vector<std::vector<double>> losses;
+  const model::Example batch{own_model::numbers(1, {4, 3}), torch::zeros({4, 3})};
+  for (const auto mode : kModes) {
+    torch::manual_seed(4);
+    nn::BatchNorm1d norm(3);
+    Trainer trainer(build_model({wrap("first", nn::Sequential(nn::Linear(3, 3), norm, nn::Tanh())),
+                                 wrap_loss("last", nn::Linear(3, 3), square_loss)},
+                                batch),
+                    {.recompute = {.mode = mode}, .accumulate = 2});
+    losses.push_back(losses_of(trainer, batch));
+    means.push_back(norm->running_mean.clone());
+    variances.push_back(norm->running_var.clone());
+    counts.push_back(norm->num_batches_tracked.clone());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(counts[0].item<int64_t>(), 6);
+  EXPECT_TRUE(at::equal(counts[0], counts[1]));
+  EXPECT_TRUE(at::equal(means[0], means[1]));
+  EXPECT_TRUE(at::equal(variances[0], variances[1]));
+}
+
 }  // namespace
 }  // namespace trireme::engine

@@ -82,7 +82,8 @@ void check_memory(const std::vector<Wrapped>& parts) {
       trained.try_emplace(place_of(p.tensor), p.tensor.unsafeGetTensorImpl(), part.name + "." + p.name);
     }
   for (const Wrapped& part : parts)
-    for (const NamedTensor& b : part.buffers) check(part, b);
+    for (const auto* kept : {&part.frozen, &part.buffers})
+      for (const NamedTensor& b : *kept) check(part, b);
 }
 
 using Divisions = std::map<const void*, Division>;

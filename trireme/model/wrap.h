@@ -21,7 +21,9 @@
 //   inputs      A first part may change its input in place; it gets a copy of each micro-batch. For other parts this is
 //               an error of LibTorch.
 //   buffers     Each rank has its own buffers and frozen parameters. So BatchNorm's running statistics are those of the
-//               rank's micro-batches. Checkpoints contain neither.
+//               rank's micro-batches. Recomputation leaves buffers as they are, so a micro-batch counts once. A module
+//               that computes with buffers that it changes is recomputed with newer ones. Checkpoints contain neither
+//               buffers nor frozen parameters.
 //   zero bubble These schedules run the whole backward in place of the input half.
 //   tp          Divides the layers of parallel_layers.h and modules of your own that are a ParallelLayer
 //               (tensor_ranks.h). Every rank computes all else, and sums its gradients over mesh.tp after each
@@ -61,7 +63,8 @@ struct NamedLayer {
 struct Wrapped {
   std::string name;
   std::vector<NamedTensor> parameters;  ///< trainable; shared with the module
-  std::vector<NamedTensor> buffers;  ///< buffers and frozen parameters; each rank keeps its own
+  std::vector<NamedTensor> frozen;  ///< parameters; each rank keeps its own
+  std::vector<NamedTensor> buffers;  ///< likewise
   std::vector<NamedLayer> layers;  ///< the parallel ones
   std::function<at::Tensor(const at::Tensor& input)> forward;
   /// For the last part: the sum (not the mean) of the losses of a micro-batch.
@@ -80,7 +83,7 @@ template <class Module>
 Wrapped take_tensors(std::string name, Module module) {
   Wrapped part{.name = std::move(name)};
   for (const auto& item : module->named_parameters())
-    (item.value().requires_grad() ? part.parameters : part.buffers).push_back({item.key(), item.value()});
+    (item.value().requires_grad() ? part.parameters : part.frozen).push_back({item.key(), item.value()});
   for (const auto& item : module->named_buffers()) part.buffers.push_back({item.key(), item.value()});
   for (const auto& item : module->named_modules())
     if (const auto* layer = dynamic_cast<const ParallelLayer*>(item.value().get()))

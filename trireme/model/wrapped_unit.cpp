@@ -56,6 +56,21 @@ void refuse_reads(const at::Tensor& parameter, const std::string& why, const Uni
   storage_of(parameter).release_data_and_set_meta_custom_data_ptr_error_msg_(why);
 }
 
+// Copies of tensors, to put back. That counts as no change for autograd: a graph may have saved the tensors.
+class Copies {
+ public:
+  explicit Copies(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
+    for (const at::Tensor& t : tensors_) copies_.push_back(t.detach().clone());
+  }
+  void put_back() const {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].variable_data().copy_(copies_[i]);
+  }
+
+ private:
+  std::vector<at::Tensor> tensors_, copies_;
+};
+
 at::Tensor random_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -84,8 +99,9 @@ WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::Sca
     p.tensor.set_data(movable(p.tensor.detach().to(compute).contiguous()));
     parameters_.push_back(p.tensor);
   }
-  for (NamedTensor& b : part_.buffers)
-    if (b.tensor.is_floating_point()) b.tensor.set_data(b.tensor.detach().to(compute));
+  for (auto* kept : {&part_.frozen, &part_.buffers})
+    for (NamedTensor& b : *kept)
+      if (b.tensor.is_floating_point()) b.tensor.set_data(b.tensor.detach().to(compute));
   train(true);
 }
 
@@ -121,6 +137,30 @@ void WrappedUnit::own(int index, const at::Tensor& value) const {
   parameter.set_data(movable(value.reshape(parameter.sizes()).to(compute_, /*non_blocking=*/false, /*copy=*/true)));
 }
 
+std::vector<int64_t> WrappedUnit::versions() const {
+  std::vector<int64_t> versions;
+  for (const auto* kept : {&part_.frozen, &part_.buffers})
+    for (const NamedTensor& b : *kept)
+      versions.push_back(b.tensor.is_inference() ? 0 : static_cast<int64_t>(b.tensor._version()));
+  return versions;
+}
+
+// After a forward. LibTorch counts the change of a frozen parameter, and of most buffers. It does not count that of
+// BatchNorm's statistics, but the module counts batches in a buffer: where one buffer changes, all may.
+void WrappedUnit::note_changes(const std::vector<int64_t>& before) const {
+  const std::vector<int64_t> after = versions();
+  const size_t frozen = part_.frozen.size();
+  const auto note = [&](const at::Tensor& tensor) {
+    if (std::ranges::none_of(changing_, [&](const at::Tensor& t) { return t.is_same(tensor); }))
+      changing_.push_back(tensor);
+  };
+  for (size_t i = 0; i < frozen; ++i)
+    if (after[i] != before[i]) note(part_.frozen[i].tensor);
+  if (!std::equal(after.begin() + static_cast<std::ptrdiff_t>(frozen), after.end(),
+                  before.begin() + static_cast<std::ptrdiff_t>(frozen)))
+    for (const NamedTensor& b : part_.buffers) note(b.tensor);
+}
+
 // Autograd reaches them, but they are no parameter of any part. Those that outlive the graph were there before it: the
 // others are made in forward, as for a gradient inside a model.
 std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& graph, const TensorNames& names) {
@@ -142,8 +182,11 @@ std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& gr
 }
 
 at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNames& names) {
-  std::vector<at::Tensor> before;
-  for (const NamedTensor& b : part_.buffers) before.push_back(b.tensor.detach().clone());
+  std::vector<at::Tensor> kept;
+  for (const auto* list : {&part_.frozen, &part_.buffers})
+    for (const NamedTensor& b : *list) kept.push_back(b.tensor);
+  const Copies before(std::move(kept));
+  const std::vector<int64_t> first_versions = versions();
   const at::Tensor state = random_state();
   UnitTensors t;
   (first ? t.tokens : t.input) = example.inputs;
@@ -173,8 +216,8 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
                     name(), fmt::join(kept->lock()->sizes(), ", ")));
   output_shape_ = output.sizes().vec();
   if (draws_) set_random_state(state);
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < before.size(); ++i) part_.buffers[i].tensor.copy_(before[i]);
+  note_changes(first_versions);
+  before.put_back();
   if (draws_ && ranks_)
     throw UsageError(
         fmt::format("[wrap] '{}' draws random numbers (dropout?), which would differ between the tp={} ranks that "
@@ -243,8 +286,15 @@ WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
   return g;
 }
 
-// Builds the graph again, with the same random numbers.
+// Builds the graph again, with the same random numbers, and leaves buffers as the first forward left them.
 WrappedUnit::Graph WrappedUnit::build_again(const UnitTensors& t) const {
+  const Copies buffers(changing_);
+  Graph g = build_with_first_numbers(t);
+  buffers.put_back();
+  return g;
+}
+
+WrappedUnit::Graph WrappedUnit::build_with_first_numbers(const UnitTensors& t) const {
   if (!draws_) return build(t);
   const at::Tensor now = random_state();
   if (const auto first = random_states_.extract(t.micro_batch)) set_random_state(first.mapped());
@@ -277,7 +327,9 @@ void WrappedUnit::forward(UnitTensors& t) const {
     t.loss_sum.copy_(part_.loss(input, t.targets).reshape({1}));
     return;
   }
+  const std::vector<int64_t> before = versions();
   const at::Tensor output = part_.forward(input);
+  if (training_) note_changes(before);
   check_output(output);
   t.output.copy_(output);
 }

@@ -89,9 +89,12 @@ class WrappedUnit : public Unit {
   bool is_loss() const { return part_.loss != nullptr; }
   std::vector<WeakTensor> strange_leaves(const Graph& graph, const TensorNames& names);
   void bind(const UnitTensors& t) const;
+  std::vector<int64_t> versions() const;
+  void note_changes(const std::vector<int64_t>& before) const;
   at::Tensor input_of(const UnitTensors& t) const;
   Graph build(const UnitTensors& t) const;
   Graph build_again(const UnitTensors& t) const;
+  Graph build_with_first_numbers(const UnitTensors& t) const;
   void keep(UnitTensors& t, Graph graph) const;
   std::vector<at::Tensor> gradients(const Graph& graph, const at::Tensor& incoming) const;
   void sum_replicated(std::vector<at::Tensor>& gradients) const;
@@ -111,6 +114,7 @@ class WrappedUnit : public Unit {
   mutable std::vector<at::Tensor> initial_;
   mutable std::map<int, Graph> graphs_;  // by micro-batch
   mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, if forward draws
+  mutable std::vector<at::Tensor> changing_;  // buffers and frozen parameters that a forward may change
   mutable bool training_ = true, keeps_graphs_ = true;
   mutable int64_t serial_ = 0;
 };
