@@ -123,5 +123,21 @@ TEST(Probe, RecomputationCountsAMicroBatchOnceInTheStatisticsOfBatchNorm) {
   EXPECT_TRUE(at::equal(variances[0], variances[1]));
 }
 
+TEST(Probe, DropoutThatBeginsAfterTheModelWasBuiltIsRecomputedWithItsMasks) {
+  std::vector<std::vector<double>> losses;
+  for (const auto mode : kModes) {
+    torch::manual_seed(4);
+    nn::Dropout dropout(0);
+    Trainer trainer(build_model({wrap("first", nn::Sequential(nn::Linear(3, 64), nn::Tanh(), dropout)),
+                                 wrap_loss("last", nn::Linear(64, 3), square_loss)},
+                                kNumbers),
+                    {.recompute = {.mode = mode}, .accumulate = 2});
+    dropout->options.p(0.5);
+    losses.push_back(losses_of(trainer, kNumbers));
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_NE(losses[0][0], losses[0][1]);
+}
+
 }  // namespace
 }  // namespace trireme::engine

@@ -27,7 +27,8 @@
 //   zero bubble These schedules run the whole backward in place of the input half.
 //   tp          Divides the layers of parallel_layers.h and modules of your own that are a ParallelLayer
 //               (tensor_ranks.h). Every rank computes all else, and sums its gradients over mesh.tp after each
-//               backward. Modules that draw random numbers (dropout) are refused with tp above 1.
+//               backward. Modules that draw random numbers (dropout) are refused with tp above 1. Threads that prepare
+//               data need a generator of their own there.
 //   cp          Sizes above 1 are refused.
 //   random      Modules draw from the process's default generator; recomputation draws the same numbers again. Ranks
 //               that are threads share the generator, so their dropout is not repeatable. They build their modules and

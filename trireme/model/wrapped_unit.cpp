@@ -62,6 +62,11 @@ class Copies {
   explicit Copies(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
     for (const at::Tensor& t : tensors_) copies_.push_back(t.detach().clone());
   }
+  bool differ() const {
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      if (!at::equal(tensors_[i], copies_[i])) return true;
+    return false;
+  }
   void put_back() const {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].variable_data().copy_(copies_[i]);
@@ -147,7 +152,7 @@ std::vector<int64_t> WrappedUnit::versions() const {
 
 // After a forward. LibTorch counts the change of a frozen parameter, and of most buffers. It does not count that of
 // BatchNorm's statistics, but the module counts batches in a buffer: where one buffer changes, all may.
-void WrappedUnit::note_changes(const std::vector<int64_t>& before) const {
+void WrappedUnit::note_changes(const std::vector<int64_t>& before, bool buffers_differ) const {
   const std::vector<int64_t> after = versions();
   const size_t frozen = part_.frozen.size();
   const auto note = [&](const at::Tensor& tensor) {
@@ -156,8 +161,8 @@ void WrappedUnit::note_changes(const std::vector<int64_t>& before) const {
   };
   for (size_t i = 0; i < frozen; ++i)
     if (after[i] != before[i]) note(part_.frozen[i].tensor);
-  if (!std::equal(after.begin() + static_cast<std::ptrdiff_t>(frozen), after.end(),
-                  before.begin() + static_cast<std::ptrdiff_t>(frozen)))
+  if (buffers_differ || !std::equal(after.begin() + static_cast<std::ptrdiff_t>(frozen), after.end(),
+                                    before.begin() + static_cast<std::ptrdiff_t>(frozen)))
     for (const NamedTensor& b : part_.buffers) note(b.tensor);
 }
 
@@ -199,7 +204,6 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
     const RanksInUse recording(ranks_, forward_rows_);
     const Graph graph = build(t);
     memory_.graph_bytes = watch.live();
-    draws_ = !at::equal(random_state(), state);
     changes_input_ = example.inputs._version() != version;
     strange = strange_leaves(graph, names);
     const RanksInUse backward(ranks_, backward_rows_);
@@ -215,14 +219,12 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
                     "part; register it in its module before wrap (register_parameter), or detach it",
                     name(), fmt::join(kept->lock()->sizes(), ", ")));
   output_shape_ = output.sizes().vec();
-  if (draws_) set_random_state(state);
-  note_changes(first_versions);
+  const bool draws = !at::equal(random_state(), state);
+  if (draws) set_random_state(state);
+  memory_.work_bytes += 2 * static_cast<int64_t>(state.nbytes());  // those of forward
+  note_changes(first_versions, before.differ());
   before.put_back();
-  if (draws_ && ranks_)
-    throw UsageError(
-        fmt::format("[wrap] '{}' draws random numbers (dropout?), which would differ between the tp={} ranks that "
-                    "compute it; leave them out, or divide the data (shard, replicate) or the layers (pp)",
-                    name(), ranks_->size()));
+  if (draws && ranks_) refuse_draws();
   if (is_loss() && output.numel() != 1)
     throw ShapeError(
         fmt::format("[wrap] the loss of '{}' has shape [{}]; it must be one number, the sum of the "
@@ -234,6 +236,14 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
                     "the model with that precision",
                     name(), c10::toString(output.scalar_type()), c10::toString(compute_)));
   return output;
+}
+
+void WrappedUnit::refuse_draws() const {
+  throw UsageError(fmt::format(
+      "[wrap] '{}' draws random numbers (dropout?), which would differ between the tp={} ranks that compute "
+      "it; leave them out, or divide the data (shard, replicate) or the layers (pp). A thread that prepares "
+      "data needs a generator of its own",
+      name(), ranks_->size()));
 }
 
 UnitValues WrappedUnit::values(const BatchShape&, const Precision& precision) const {
@@ -295,9 +305,10 @@ WrappedUnit::Graph WrappedUnit::build_again(const UnitTensors& t) const {
 }
 
 WrappedUnit::Graph WrappedUnit::build_with_first_numbers(const UnitTensors& t) const {
-  if (!draws_) return build(t);
+  const auto first = random_states_.extract(t.micro_batch);
+  if (!first) return build(t);
   const at::Tensor now = random_state();
-  if (const auto first = random_states_.extract(t.micro_batch)) set_random_state(first.mapped());
+  set_random_state(first.mapped());
   Graph g = build(t);
   set_random_state(now);
   return g;
@@ -314,11 +325,15 @@ void WrappedUnit::check_output(const at::Tensor& output) const {
 void WrappedUnit::forward(UnitTensors& t) const {
   const RanksInUse in_use(ranks_, t.ranks[comm::UnitAxis::tp]);
   bind(t);
-  if (draws_ && training_) random_states_[t.micro_batch] = random_state();
-  if (training_ && keeps_graphs_ && !is_loss()) {
+  // A module may begin to draw after the example's pass: dropout whose rate was 0 then.
+  const bool keeps = training_ && keeps_graphs_ && !is_loss();
+  const at::Tensor state = training_ && (ranks_ || !keeps) ? random_state() : at::Tensor();
+  const auto drew = [&] { return state.defined() && !at::equal(random_state(), state); };
+  if (keeps) {
     Graph g = build(t);
     check_output(g.output);
     t.output.copy_(g.output.detach());
+    if (drew()) refuse_draws();
     return keep(t, std::move(g));
   }
   const at::NoGradGuard no_grad;
@@ -330,6 +345,11 @@ void WrappedUnit::forward(UnitTensors& t) const {
   const std::vector<int64_t> before = versions();
   const at::Tensor output = part_.forward(input);
   if (training_) note_changes(before);
+  random_states_.erase(t.micro_batch);
+  if (drew()) {
+    if (ranks_) refuse_draws();
+    random_states_[t.micro_batch] = state;
+  }
   check_output(output);
   t.output.copy_(output);
 }

@@ -90,7 +90,8 @@ class WrappedUnit : public Unit {
   std::vector<WeakTensor> strange_leaves(const Graph& graph, const TensorNames& names);
   void bind(const UnitTensors& t) const;
   std::vector<int64_t> versions() const;
-  void note_changes(const std::vector<int64_t>& before) const;
+  void refuse_draws() const;
+  void note_changes(const std::vector<int64_t>& before, bool buffers_differ = false) const;
   at::Tensor input_of(const UnitTensors& t) const;
   Graph build(const UnitTensors& t) const;
   Graph build_again(const UnitTensors& t) const;
@@ -109,11 +110,10 @@ class WrappedUnit : public Unit {
   AllocatorMemory memory_;
   TensorRanksPtr ranks_;
   std::vector<TrafficRow> forward_rows_, backward_rows_;
-  bool draws_ = false;  // forward draws random numbers
   bool changes_input_ = false;  // in place
   mutable std::vector<at::Tensor> initial_;
   mutable std::map<int, Graph> graphs_;  // by micro-batch
-  mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, if forward draws
+  mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, if forward drew and kept no graph
   mutable std::vector<at::Tensor> changing_;  // buffers and frozen parameters that a forward may change
   mutable bool training_ = true, keeps_graphs_ = true;
   mutable int64_t serial_ = 0;
