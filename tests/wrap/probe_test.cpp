@@ -65,6 +65,18 @@ TEST(Probe, RefusesTwoParametersInOneMemory) {
       HasSubstr("'b.weight' and 'a.weight' are two tensors in one memory"));
 }
 
+struct SpectralImpl : nn::Module {
+  SpectralImpl() { weight = register_parameter("weight", torch::complex(torch::ones({3, 3}), torch::ones({3, 3}))); }
+  at::Tensor forward(const at::Tensor& x) { return at::real(at::matmul(x.to(at::kComplexFloat), weight)); }
+  at::Tensor weight;
+};
+TORCH_MODULE(Spectral);
+
+TEST(Probe, RefusesComplexParametersWhoseImaginaryPartWouldBeLost) {
+  EXPECT_THAT(message_of<UsageError>([] { build_model({wrap_loss("h", Spectral(), square_loss)}, kNumbers); }),
+              HasSubstr("the parameter 'h.weight' is ComplexFloat, and parameters are real numbers"));
+}
+
 // Losses of three steps, with two micro-batches each.
 std::vector<double> losses_of(Trainer& trainer, const model::Example& batch) {
   std::vector<double> losses;

@@ -61,6 +61,16 @@ TensorRanksPtr ranks_of(const std::vector<Wrapped>& parts, const Parallel& paral
   return ranks;
 }
 
+void check_dtypes(const std::vector<Wrapped>& parts) {
+  for (const Wrapped& part : parts)
+    for (const NamedTensor& p : part.parameters)
+      if (!p.tensor.is_floating_point())
+        throw UsageError(
+            fmt::format("[wrap] the parameter '{}.{}' is {}, and parameters are real numbers with a point; of a "
+                        "complex one register torch::view_as_real, and take torch::view_as_complex of it in forward",
+                        part.name, p.name, c10::toString(p.tensor.scalar_type())));
+}
+
 // Two tensors in one memory would be two parameters with values and gradients of their own.
 void check_memory(const std::vector<Wrapped>& parts) {
   std::map<std::pair<const void*, int64_t>, std::pair<const void*, std::string>> trained;
@@ -143,6 +153,7 @@ TensorSpec spec_of(const char* name, const at::Tensor& t) { return {name, t.size
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision,
                   const Parallel& parallel, const Grouping& grouping) {
   check_parts(parts, parallel);
+  check_dtypes(parts);
   check_memory(parts);
   const TensorRanksPtr ranks = ranks_of(parts, parallel);
   const Divisions divisions = divisions_of(parts);
