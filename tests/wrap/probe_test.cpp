@@ -77,6 +77,29 @@ TEST(Probe, RefusesComplexParametersWhoseImaginaryPartWouldBeLost) {
               HasSubstr("the parameter 'h.weight' is ComplexFloat, and parameters are real numbers"));
 }
 
+TEST(Probe, RefusesModulesThatChangeAfterTheyWereWrapped) {
+  nn::Linear first(3, 3), last(3, 3);
+  first->bias.set_requires_grad(false);
+  Trainer trainer(build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, kNumbers), {});
+  const auto step = [&] {
+    trainer.backward(kNumbers.inputs, kNumbers.targets);
+    trainer.step(1e-2);
+  };
+  step();
+  last->weight.set_requires_grad(false);
+  EXPECT_THAT(message_of<UsageError>(step),
+              HasSubstr("'last.weight' no longer requires gradients, and did when its module was wrapped"));
+  last->weight.set_requires_grad(true);
+  first->bias.set_requires_grad(true);
+  EXPECT_THAT(message_of<UsageError>(step),
+              HasSubstr("'first.bias' now requires gradients, and did not when its module was wrapped"));
+  first->bias.set_requires_grad(false);
+  step();
+  trainer.store();
+  last->to(torch::kDouble);
+  EXPECT_THAT(message_of<UsageError>(step), HasSubstr("is Double of shape [3, 3] now, and was Float"));
+}
+
 // Losses of three steps, with two micro-batches each.
 std::vector<double> losses_of(Trainer& trainer, const model::Example& batch) {
   std::vector<double> losses;

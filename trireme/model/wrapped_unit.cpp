@@ -238,6 +238,19 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
   return output;
 }
 
+// What is trained was decided when the module was wrapped.
+void WrappedUnit::check_unchanged() const {
+  const auto check = [&](const NamedTensor& p, bool trained) {
+    if (p.tensor.requires_grad() == trained) return;
+    throw UsageError(fmt::format(
+        "[wrap] '{}.{}' {} gradients, and did {}when its module was wrapped; set requires_grad before wrap, "
+        "and to change it later build a new model",
+        name(), p.name, trained ? "no longer requires" : "now requires", trained ? "" : "not "));
+  };
+  for (const NamedTensor& p : part_.parameters) check(p, true);
+  for (const NamedTensor& p : part_.frozen) check(p, false);
+}
+
 void WrappedUnit::refuse_draws() const {
   throw UsageError(fmt::format(
       "[wrap] '{}' draws random numbers (dropout?), which would differ between the tp={} ranks that compute "
@@ -272,6 +285,13 @@ void WrappedUnit::bind(const UnitTensors& t) const {
   for (size_t i = 0; i < t.parameters.size(); ++i) {
     void* const address = t.parameters[i].data_ptr();
     at::Tensor parameter = parameters_[i];
+    if (!is_in_planned_memory(parameter) &&
+        (parameter.scalar_type() != compute_ || parameter.sizes() != t.parameters[i].sizes()))
+      throw UsageError(fmt::format(
+          "[wrap] '{}.{}' is {} of shape [{}] now, and was {} of shape [{}] when the model was built; build "
+          "a new model of modules that were converted",
+          name(), part_.parameters[i].name, c10::toString(parameter.scalar_type()), fmt::join(parameter.sizes(), ", "),
+          c10::toString(compute_), fmt::join(t.parameters[i].sizes(), ", ")));
     at::DataPtr data = planned(address, parameter.device(), this);
     if (is_in_planned_memory(parameter) && address_of(parameter).get() == nullptr) {  // it refuses to be read
       const at::NoGradGuard no_grad;
@@ -388,6 +408,7 @@ void WrappedUnit::backward(UnitTensors& t) const {
 }
 
 std::vector<at::Tensor> WrappedUnit::gradients(const Graph& g, const at::Tensor& incoming) const {
+  check_unchanged();
   std::vector<at::Tensor> wanted = parameters_;
   if (g.input.requires_grad()) wanted.push_back(g.input);
   if (wanted.empty() || !g.output.requires_grad()) return std::vector<at::Tensor>(wanted.size());

@@ -91,6 +91,7 @@ class WrappedUnit : public Unit {
   void bind(const UnitTensors& t) const;
   std::vector<int64_t> versions() const;
   void refuse_draws() const;
+  void check_unchanged() const;
   void note_changes(const std::vector<int64_t>& before, bool buffers_differ = false) const;
   at::Tensor input_of(const UnitTensors& t) const;
   Graph build(const UnitTensors& t) const;
