@@ -174,5 +174,26 @@ TEST(Probe, DropoutThatBeginsAfterTheModelWasBuiltIsRecomputedWithItsMasks) {
   EXPECT_NE(losses[0][0], losses[0][1]);
 }
 
+TEST(Probe, ModulesKeepTheirModeInTrainingAndAfterAnEvaluation) {
+  nn::BatchNorm1d still(3), moving(3);
+  nn::Sequential first(nn::Linear(3, 3), still, moving);
+  nn::Linear last(3, 3);
+  still->eval();
+  Trainer trainer(build_model({wrap("first", first), wrap("same", first), wrap_loss("last", last, square_loss)},
+                              {own_model::numbers(1, {4, 3}), torch::zeros({4, 3})}),
+                  {});
+  const at::Tensor before = still->running_mean.clone();
+  trainer.backward(own_model::numbers(1, {4, 3}), torch::zeros({4, 3}));
+  trainer.step(1e-2);
+  EXPECT_TRUE(at::equal(still->running_mean, before));
+  EXPECT_FALSE(at::equal(moving->running_mean, before));
+  last->eval();
+  trainer.evaluate(own_model::numbers(1, {4, 3}), torch::zeros({4, 3}));
+  EXPECT_FALSE(still->is_training());
+  EXPECT_TRUE(moving->is_training());
+  EXPECT_TRUE(first->is_training());
+  EXPECT_FALSE(last->is_training());
+}
+
 }  // namespace
 }  // namespace trireme::engine

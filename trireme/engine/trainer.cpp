@@ -195,7 +195,9 @@ void Trainer::restore(const TrainerState& state) {
 }
 
 void Trainer::set_training(bool training) const {
-  for (const auto& unit : model_->units) unit->train(training);
+  // Parts may share a module: the first that left its mode brings it back, so it is the last to do so.
+  const auto& units = model_->units;
+  for (size_t i = 0; i < units.size(); ++i) units[training ? units.size() - 1 - i : i]->train(training);
 }
 
 double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {

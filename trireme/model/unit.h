@@ -277,7 +277,7 @@ class Unit {
 
   // Only wrapped modules (wrapped_unit.h) have memory outside the plan.
   virtual AllocatorMemory allocator_memory() const { return {}; }
-  /// As torch::nn::Module::train. If false, forward keeps nothing for a backward.
+  /// False: evaluation mode, in which forward keeps nothing for a backward. True: back to the modes before.
   virtual void train(bool /*training*/) const {}
   /// If false, forward runs again before backward, so the first forward keeps nothing.
   virtual void keep_graphs(bool /*keep*/) const {}

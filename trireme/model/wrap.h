@@ -9,8 +9,8 @@
 //     }));
 //     auto model = trireme::build_model(std::move(parts), {.inputs = inputs, .targets = targets});
 //
-// Include <torch/nn.h> yourself: this header only needs named_modules(), named_parameters(), named_buffers(), train()
-// and forward() of a module.
+// Include <torch/nn.h> yourself: this header only needs named_modules(), named_parameters(), named_buffers(), train(),
+// is_training() and forward() of a module.
 //
 // Differences from a built-in unit:
 //   memory      Autograd keeps its values from forward to backward in LibTorch's allocator, outside planned memory. A
@@ -18,6 +18,8 @@
 //   weights     From the first step on, the modules' parameters are views of planned memory, set before each action.
 //               Between actions their values are undefined; engine::store_parameters gives them own memory again.
 //               Before the first step, and once the engine has gone, reading them is an error with a sentence.
+//   modes       A module that is in eval() stays so in training, as in a loop of your own. Trainer::evaluate puts all
+//               modules in evaluation mode, and then each back in its own.
 //   inputs      A first part may change its input in place; it gets a copy of each micro-batch. For other parts this is
 //               an error of LibTorch.
 //   buffers     Each rank has its own buffers and frozen parameters. So BatchNorm's running statistics are those of the
@@ -70,7 +72,7 @@ struct Wrapped {
   std::function<at::Tensor(const at::Tensor& input)> forward;
   /// For the last part: the sum (not the mean) of the losses of a micro-batch.
   std::function<at::Tensor(const at::Tensor& input, const at::Tensor& targets)> loss;
-  std::function<void(bool training)> train;
+  std::function<void(bool training)> train;  ///< false: evaluation mode; true: each module's own mode again
 };
 
 /// Inputs and targets of one micro-batch. All later micro-batches must have the same shapes.
@@ -79,6 +81,23 @@ struct Example {
 };
 
 namespace detail {
+
+/// Evaluation mode, and back to the modes that the module and those inside it had: a part may stay in eval().
+template <class Module>
+std::function<void(bool)> training_switch(Module module) {
+  return [module, modes = std::vector<bool>()](bool training) mutable {
+    const auto modules = module->named_modules();  // each before those inside it, whose modes train() sets too
+    if (!training && modes.empty()) {
+      for (const auto& item : modules) modes.push_back(item.value()->is_training());
+      module->train(false);
+    } else if (training) {
+      size_t i = 0;
+      for (const auto& item : modules)
+        if (i < modes.size()) item.value()->train(modes[i++]);
+      modes.clear();
+    }
+  };
+}
 
 template <class Module>
 Wrapped take_tensors(std::string name, Module module) {
@@ -89,7 +108,7 @@ Wrapped take_tensors(std::string name, Module module) {
   for (const auto& item : module->named_modules())
     if (const auto* layer = dynamic_cast<const ParallelLayer*>(item.value().get()))
       part.layers.push_back({item.key(), layer->ranks(), layer->divided()});
-  part.train = [module](bool training) mutable { module->train(training); };
+  part.train = training_switch(module);
   return part;
 }
 

@@ -107,7 +107,6 @@ WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::Sca
   for (auto* kept : {&part_.frozen, &part_.buffers})
     for (NamedTensor& b : *kept)
       if (b.tensor.is_floating_point()) b.tensor.set_data(b.tensor.detach().to(compute));
-  train(true);
 }
 
 void WrappedUnit::train(bool training) const {
@@ -192,6 +191,7 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
     for (const NamedTensor& b : *list) kept.push_back(b.tensor);
   const Copies before(std::move(kept));
   const std::vector<int64_t> first_versions = versions();
+  check_unchanged();
   const at::Tensor state = random_state();
   UnitTensors t;
   (first ? t.tokens : t.input) = example.inputs;
@@ -286,12 +286,12 @@ void WrappedUnit::bind(const UnitTensors& t) const {
     void* const address = t.parameters[i].data_ptr();
     at::Tensor parameter = parameters_[i];
     if (!is_in_planned_memory(parameter) &&
-        (parameter.scalar_type() != compute_ || parameter.sizes() != t.parameters[i].sizes()))
+        (parameter.scalar_type() != compute_ || parameter.sizes() != at::IntArrayRef(specs_[i].shape)))
       throw UsageError(fmt::format(
           "[wrap] '{}.{}' is {} of shape [{}] now, and was {} of shape [{}] when the model was built; build "
           "a new model of modules that were converted",
           name(), part_.parameters[i].name, c10::toString(parameter.scalar_type()), fmt::join(parameter.sizes(), ", "),
-          c10::toString(compute_), fmt::join(t.parameters[i].sizes(), ", ")));
+          c10::toString(compute_), fmt::join(specs_[i].shape, ", ")));
     at::DataPtr data = planned(address, parameter.device(), this);
     if (is_in_planned_memory(parameter) && address_of(parameter).get() == nullptr) {  // it refuses to be read
       const at::NoGradGuard no_grad;
