@@ -303,14 +303,36 @@ TEST(Wrap, ModulesHaveNoValuesBetweenTheirTrainerAndItsFirstStepAndTheStepGoesOn
   const at::Tensor before = first->weight.detach().clone();
   Trainer trainer(build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, kExample), {});
   EXPECT_EQ(refusal_by_libtorch([&] { first(kExample.inputs); }),
-            "[wrap] the parameters of 'first' have no values before the first step of their Trainer; call its store() "
-            "to read them");
+            "[wrap] the parameters of 'first' have no values between the steps of their Trainer; call its store() to "
+            "read them");
   trainer.store();
   EXPECT_TRUE(at::equal(first->weight, before));
   trainer.backward(kExample.inputs, kExample.targets);
   trainer.step(1e-2);
   trainer.store();
   EXPECT_FALSE(at::equal(first->weight, before));
+}
+
+TEST(Wrap, ModulesHaveNoValuesAfterAStepAndAfterAnEvaluationUntilTheyAreStored) {
+  on_threads(2, [](int, const comm::GroupOptions& ranks) {
+    nn::Linear first(3, 5), last(5, 3);
+    Trainer trainer(build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, kExample),
+                    {.ranks = ranks});
+    const at::NoGradGuard no_grad;
+    const auto expect_refusal = [&] {
+      EXPECT_THAT(refusal_by_libtorch([&] { first(kExample.inputs); }), HasSubstr("'first' have no values between"));
+      EXPECT_THAT(refusal_by_libtorch([&] { last->weight.zero_(); }), HasSubstr("'last' have no values between"));
+    };
+    for (int step = 0; step < 2; ++step) {
+      trainer.backward(kExample.inputs, kExample.targets);
+      trainer.step(1e-2);
+      expect_refusal();
+      const double loss = trainer.evaluate(kExample.inputs, kExample.targets);
+      expect_refusal();
+      trainer.store();
+      EXPECT_NEAR(square_loss(last(first(kExample.inputs)), kExample.targets).item<double>() / 4, loss, 1e-5);
+    }
+  });
 }
 
 // The modules are a second trainer's by then, which goes on.

@@ -148,6 +148,18 @@ void Trainer::refuse_half_a_step() const {
         "checkpoint: trireme::load_trainer");
 }
 
+// Afterwards the modules' parameters refuse to be read: their memory holds whatever the last actions left there.
+template <class Pass>
+auto Trainer::run(const Pass& pass) const {
+  struct End {
+    const model::Model& model;
+    ~End() {
+      for (const auto& unit : model.units) unit->release();
+    }
+  } const end{*model_};
+  return pass();
+}
+
 StepResult Trainer::step(double lr) {
   refuse_half_a_step();
   if (static_cast<int>(batches_.size()) != options_.accumulate)
@@ -165,7 +177,7 @@ StepResult Trainer::step(double lr) {
   if (loss_scale_) inputs.loss_scale = loss_scale_->scale();
   inputs.skipped = loss_scale_ ? loss_scale_->skipped() : scale_before_.skipped;
   is_half_stepped_ = options_.steps_in_backward;
-  const StepResult result = engine_->train_step(inputs);
+  const StepResult result = run([&] { return engine_->train_step(inputs); });
   is_half_stepped_ = false;
   ++steps_;
   if (loss_scale_) loss_scale_->update(result.overflowed);
@@ -206,7 +218,7 @@ double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {
   const int64_t count = std::max<int64_t>(1, count_everywhere(batches, 0));
   set_training(false);
   try {
-    const double loss = engine_->evaluate(loader(batches), count);
+    const double loss = run([&] { return engine_->evaluate(loader(batches), count); });
     set_training(true);
     return loss;
   } catch (...) {

@@ -103,7 +103,9 @@ class Trainer {
 
   /// Whole master weights; see gather_parameters. Collective.
   std::vector<model::NamedTensor> parameters() { return gather_parameters(*engine_); }
-  /// Puts trained weights into the modules' own memory; see store_parameters. Collective.
+  /// Puts trained weights into the modules' own memory, where they can be read until the next step or evaluation. What
+  /// is written to them is lost with it. Without store() they have no values, and reading them is an error of LibTorch
+  /// with a sentence. See store_parameters. Collective.
   void store() { store_parameters(*engine_); }
   /// The memory that this rank needs, as text: the plan's table and autograd_allowance.
   std::string describe_memory() const;
@@ -120,6 +122,8 @@ class Trainer {
   static LoadBatch loader(const std::vector<MicroBatch>& batches);
   void refuse_half_a_step() const;
   void set_training(bool training) const;
+  template <class Pass>
+  auto run(const Pass& pass) const;
 
   std::unique_ptr<model::Model> model_;  // the engine refers to it, so it stays where it is when a trainer moves
   TrainerOptions options_;

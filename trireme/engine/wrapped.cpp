@@ -106,7 +106,7 @@ void load_parameters(Engine& engine) {
   engine.refresh_weights();
   const std::set<int> again = recomputed_units(plan.train());
   for (size_t u = 0; u < units.size(); ++u) {
-    units[u]->release_initial();
+    units[u]->release();
     units[u]->keep_graphs(!again.contains(static_cast<int>(u)));
   }
 }

@@ -281,11 +281,11 @@ class Unit {
   virtual void train(bool /*training*/) const {}
   /// If false, forward runs again before backward, so the first forward keeps nothing.
   virtual void keep_graphs(bool /*keep*/) const {}
-  /// The parameters' values before the model was built, until release_initial(); null for built-in units.
+  /// The parameters' values before the model was built, until release(); null for built-in units.
   virtual const std::vector<at::Tensor>* initial() const { return nullptr; }
-  /// Frees these values. The module's parameters then have no memory until the next action or own(): who reads them
-  /// gets an error of LibTorch with a sentence.
-  virtual void release_initial() const {}
+  /// Frees these values, and what an error in a step has left. The module's parameters then have no memory until the
+  /// next action or own(): who reads them gets an error of LibTorch with a sentence.
+  virtual void release() const {}
   /// Gives the module's parameter `index` memory of its own with a copy of `value`, until the next action.
   virtual void own(int /*index*/, const at::Tensor& /*value*/) const {}
   /// Called before the engine's memory is freed: parameters that lie there have none from then on.

@@ -15,9 +15,9 @@
 // Differences from a built-in unit:
 //   memory      Autograd keeps its values from forward to backward in LibTorch's allocator, outside planned memory. A
 //               probe run measures them when the model is built (AllocatorMemory; engine::autograd_allowance).
-//   weights     From the first step on, the modules' parameters are views of planned memory, set before each action.
-//               Between actions their values are undefined; engine::store_parameters gives them own memory again.
-//               Before the first step, and once the engine has gone, reading them is an error with a sentence.
+//   weights     In a step, the modules' parameters are views of planned memory, set before each action. Between steps
+//               they have no values; engine::store_parameters gives them own memory until the next step or evaluation.
+//               Reading or writing them without it is an error with a sentence. What is written after it is lost.
 //   modes       A module that is in eval() stays so in training, as in a loop of your own. Trainer::evaluate puts all
 //               modules in evaluation mode, and then each back in its own.
 //   inputs      A first part may change its input in place; it gets a copy of each micro-batch. For other parts this is

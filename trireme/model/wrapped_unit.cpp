@@ -114,14 +114,14 @@ void WrappedUnit::train(bool training) const {
   if (part_.train) part_.train(training);
 }
 
-void WrappedUnit::release_initial() const {
+void WrappedUnit::release() const {
   initial_.clear();
-  for (const at::Tensor& p : parameters_)
-    refuse_reads(p,
-                 fmt::format("[wrap] the parameters of '{}' have no values before the first step of their Trainer; "
-                             "call its store() to read them",
-                             name()),
-                 this);
+  graphs_.clear();
+  random_states_.clear();
+  const std::string why = fmt::format(
+      "[wrap] the parameters of '{}' have no values between the steps of their Trainer; call its store() to read them",
+      name());
+  for (const at::Tensor& p : parameters_) refuse_reads(p, why, this);
 }
 
 void WrappedUnit::end_memory() const {

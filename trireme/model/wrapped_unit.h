@@ -3,8 +3,8 @@
 //
 // Autograd saves the module's parameters and views of them, so these tensors are never replaced. Instead, the address
 // in their storage is set before each action. So saved views read the weight's present memory, also when the weight was
-// gathered again to another place. Before the first action and after the engine's end there is no such memory: then
-// the storage refuses to be read, with a sentence.
+// gathered again to another place. Between the steps of a Trainer and after the engine's end there is no such memory:
+// then the storage refuses to be read, with a sentence.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -74,7 +74,7 @@ class WrappedUnit : public Unit {
   void train(bool training) const override;
   void keep_graphs(bool keep) const override { keeps_graphs_ = keep; }
   const std::vector<at::Tensor>* initial() const override { return &initial_; }
-  void release_initial() const override;
+  void release() const override;
   void own(int index, const at::Tensor& value) const override;
   void end_memory() const override;
 
