@@ -100,6 +100,28 @@ TEST(Probe, RefusesModulesThatChangeAfterTheyWereWrapped) {
   EXPECT_THAT(message_of<UsageError>(step), HasSubstr("is Double of shape [3, 3] now, and was Float"));
 }
 
+struct PartlyUsedImpl : nn::Module {
+  PartlyUsedImpl() {
+    used = register_module("used", nn::Linear(3, 3));
+    unused = register_module("unused", nn::Linear(3, 3));
+    still = register_module("still", nn::Linear(3, 3));
+    for (at::Tensor& p : still->parameters()) p.set_requires_grad(false);
+  }
+  at::Tensor forward(const at::Tensor& x) { return used(x); }
+  nn::Linear used{nullptr}, unused{nullptr}, still{nullptr};
+};
+TORCH_MODULE(PartlyUsed);
+
+TEST(Probe, NamesParametersThatNoLossReaches) {
+  PartlyUsed first;
+  const auto build = [&] { return build_model({wrap("a", first), wrap_loss(square_loss)}, kNumbers); };
+  EXPECT_THAT(build().unreached, testing::ElementsAre("a.unused.weight", "a.unused.bias"));
+  testing::internal::CaptureStderr();
+  Trainer trainer(build(), {});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("no loss of the example reaches a.unused.weight, a.unused.bias: without a gradient"));
+}
+
 // Losses of three steps, with two micro-batches each.
 std::vector<double> losses_of(Trainer& trainer, const model::Example& batch) {
   std::vector<double> losses;

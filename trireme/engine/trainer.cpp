@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/flight_recorder.h"
 #include "trireme/engine/same_options.h"
 #include "trireme/optim/settings.h"
@@ -76,6 +78,11 @@ Trainer::Trainer(model::Model model, TrainerOptions options)
       *model_, std::move(plan), communicators,
       EngineOptions{.poison = options_.poison, .offload_path = options_.offload.path.value_or(".")});
   load_parameters(*engine_);
+  if (options_.ranks.rank == 0 && !model_->unreached.empty())
+    base::warn(
+        "no loss of the example reaches {}: without a gradient, weight decay alone changes matrices; freeze what is "
+        "not used before wrap (requires_grad), or leave it out of the modules",
+        base::join(model_->unreached, ", "));
   if (options_.precision.compute == at::kHalf) loss_scale_.emplace(options_.loss_scale);
 }
 

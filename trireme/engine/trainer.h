@@ -66,7 +66,8 @@ struct TrainerState {
 /// It can be moved, but not while another thread uses it.
 class Trainer {
  public:
-  /// Collective over the ranks. Weights start with the values of rank 0's modules.
+  /// Collective over the ranks. Weights start with the values of rank 0's modules. Rank 0 warns of parameters that no
+  /// loss of the example reaches (Model::unreached).
   /// Errors    UsageError for combinations that cannot work, before anything is allocated; and, on every rank, for
   ///           ranks whose options or models differ
   Trainer(model::Model model, TrainerOptions options);

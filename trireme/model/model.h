@@ -56,6 +56,8 @@ struct Model {
   TensorSpec inputs(const BatchShape& shape, bool generates = false) const;
   TensorSpec targets(const BatchShape& shape, bool generates = false) const;
   std::optional<TensorSpec> own_inputs, own_targets;
+  std::vector<std::string> unreached = {};  ///< trained parameters of wrapped modules that no gradient of the example
+                                            ///< reaches
 };
 
 /// How parameters are joined into flat groups. A group is sharded, gathered and reduced as one tensor, as in FSDP.

@@ -146,6 +146,14 @@ std::vector<ParameterSpec> name_parameters(Wrapped& part, TensorNames& seen, con
   return specs;
 }
 
+std::vector<std::string> unreached(const Model& m, const std::set<std::string>& reached) {
+  std::vector<std::string> names;
+  for (const ParameterGroup& g : m.groups)
+    for (const ParameterSpec& p : g.parameters)
+      if (g.trained && !reached.contains(p.name)) names.push_back(p.name);
+  return names;
+}
+
 TensorSpec spec_of(const char* name, const at::Tensor& t) { return {name, t.sizes().vec(), t.scalar_type()}; }
 
 }  // namespace
@@ -169,6 +177,7 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
     std::vector<ParameterSpec> specs = name_parameters(part, names, divisions, parallel.tp_rank);
     units.push_back(std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute, ranks));
   }
+  std::set<std::string> reached;
   for (std::unique_ptr<WrappedUnit>& unit : units) {
     try {
       x = unit->probe({x, targets}, m.units.empty(), names);
@@ -177,9 +186,11 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
                                    fmt::join(x.sizes(), ", "), c10::toString(x.scalar_type()),
                                    e.what_without_backtrace()));
     }
+    reached.insert(unit->reached().begin(), unit->reached().end());
     m.units.push_back(std::move(unit));
   }
   group_parameters(m, grouping);
+  m.unreached = unreached(m, reached);
   return m;
 }
 

@@ -169,12 +169,13 @@ void WrappedUnit::note_changes(const std::vector<int64_t>& before, bool buffers_
 // others are made in forward, as for a gradient inside a model.
 std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& graph, const TensorNames& names) {
   std::vector<WeakTensor> strange;
-  const auto is_own = [&](const at::Tensor& leaf) {
-    return leaf.is_same(graph.input) ||
-           std::ranges::any_of(parameters_, [&](const at::Tensor& p) { return p.is_same(leaf); });
-  };
   for (const at::Tensor& leaf : leaves_of(graph.output)) {
-    if (is_own(leaf)) continue;
+    if (leaf.is_same(graph.input)) continue;
+    const auto own = std::ranges::find_if(parameters_, [&](const at::Tensor& p) { return p.is_same(leaf); });
+    if (own != parameters_.end()) {
+      reached_.insert(specs_[static_cast<size_t>(own - parameters_.begin())].name);
+      continue;
+    }
     if (const auto other = names.find(leaf.unsafeGetTensorImpl()); other != names.end())
       throw UsageError(
           fmt::format("[wrap] '{}' computes with the parameter '{}' of another part, which it does not register; "

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ class WrappedUnit : public Unit {
   /// trainable parameters of all parts.
   /// Errors    UsageError if the part computes with a parameter that it does not register
   at::Tensor probe(const Example& example, bool first, const TensorNames& names);
+  /// The parameters that probe()'s output was computed from, by autograd.
+  const std::set<std::string>& reached() const { return reached_; }
 
   std::string name() const override { return part_.name; }
   const std::vector<ParameterSpec>& parameters() const override { return specs_; }
@@ -87,7 +90,7 @@ class WrappedUnit : public Unit {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
   bool is_loss() const { return part_.loss != nullptr; }
-  std::vector<WeakTensor> strange_leaves(const Graph& graph, const TensorNames& names);
+  std::vector<WeakTensor> strange_leaves(const Graph& graph, const TensorNames& names);  // and fills reached_
   void bind(const UnitTensors& t) const;
   std::vector<int64_t> versions() const;
   void refuse_draws() const;
@@ -112,6 +115,7 @@ class WrappedUnit : public Unit {
   TensorRanksPtr ranks_;
   std::vector<TrafficRow> forward_rows_, backward_rows_;
   bool changes_input_ = false;  // in place
+  std::set<std::string> reached_;
   mutable std::vector<at::Tensor> initial_;
   mutable std::map<int, Graph> graphs_;  // by micro-batch
   mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, if forward drew and kept no graph
