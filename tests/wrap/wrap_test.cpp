@@ -183,7 +183,18 @@ TEST(Trainer, ACheckpointHoldsTheStepsAndTheLossScaleAndRefusesAnotherOptimizer)
   EXPECT_EQ(resumed.state().loss_scale, (optim::LossScaleState{.scale = 8})) << "a new start";
   Trainer adam(build_model(two_layers(), kExample), {.optimizer = optim::options_of("Adam")});
   EXPECT_THAT(message_of<CheckpointError>([&] { train::load_trainer(adam, folder); }),
-              HasSubstr("is of another optimizer: AdamW saved it, this run's is Adam"));
+              HasSubstr("is of another optimizer: AdamW saved it, this Trainer's is Adam; make the Trainer with "
+                        "optim::options_of(\"AdamW\")"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "step-00000003" / "config.json"));
+  for (const bool more : {true, false}) {
+    std::vector<Wrapped> parts;
+    if (more) parts.push_back(wrap("more", nn::Linear(3, 3)));
+    parts.push_back(wrap(more ? "first" : "other", nn::Linear(3, 5)));
+    parts.push_back(wrap_loss("last", nn::Linear(5, 3), square_loss));
+    Trainer of_other_parts(build_model(std::move(parts), kExample), {});
+    EXPECT_THAT(message_of<CheckpointError>([&] { train::load_trainer(of_other_parts, folder); }),
+                HasSubstr("build the model with the parts that saved it"));
+  }
   std::filesystem::remove_all(folder);
 }
 

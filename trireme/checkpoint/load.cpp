@@ -344,7 +344,7 @@ Checkpoint open_files(const fs::path& folder, std::span<const std::string> names
   return checkpoint;
 }
 
-void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected) {
+void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected, std::string_view way_out) {
   std::string first;
   std::string first_name;
   int64_t wrong = 0;
@@ -359,12 +359,10 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
                               shape_text(spec.shape));
   }
   if (wrong == 0) return;
-  fail_load(
-      checkpoint.path,
-      fmt::format("the checkpoint {} is not of this model: {}{}; its config.json, or a setting under model., belongs "
-                  "to other weights",
-                  checkpoint.path.string(), first, wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""),
-      first_name);
+  fail_load(checkpoint.path,
+            fmt::format("the checkpoint {} is not of this model: {}{}; {}", checkpoint.path.string(), first,
+                        wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : "", way_out),
+            first_name);
 }
 
 void read_piece(const Checkpoint& checkpoint, const PieceRequest& request) {

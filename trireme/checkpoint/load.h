@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/checkpoint/block_file.h"
@@ -85,8 +86,10 @@ Checkpoint open_checkpoint(const std::filesystem::path& path, Advice advice = Ad
 Checkpoint open_files(const std::filesystem::path& folder, std::span<const std::string> names);
 
 /// Refuses a checkpoint of another model: every tensor must exist with its shape (in any float dtype).
+/// `way_out` ends the message.
 /// Errors    CheckpointError naming the first wrong tensor and how many there are
-void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected);
+void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected,
+                   std::string_view way_out = "its config.json, or a setting under model., belongs to other weights");
 
 /// Whether reads go through the page cache. `use` if other ranks of the host read the same data.
 enum class PageCache { use, bypass };

@@ -56,6 +56,7 @@ struct Model {
   TensorSpec inputs(const BatchShape& shape, bool generates = false) const;
   TensorSpec targets(const BatchShape& shape, bool generates = false) const;
   std::optional<TensorSpec> own_inputs, own_targets;
+  bool is_wrapped() const { return own_inputs.has_value(); }
   std::vector<std::string> unreached = {};  ///< trained parameters of wrapped modules that no gradient of the example
                                             ///< reaches
 };

@@ -83,9 +83,15 @@ const char* config_dtype(checkpoint::Dtype dtype) {
 }
 
 // AdamW and Adam keep tensors of the same names, but with different meanings.
-void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wanted) {
+void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wanted, bool is_wrapped) {
   const std::string saved = saved_setting(c, "optimizer");
   if (saved.empty() || wanted.empty() || saved == wanted) return;
+  if (is_wrapped)
+    throw CheckpointError(
+        fmt::format("the checkpoint {} is of another optimizer: {} saved it, this Trainer's is {}; make the Trainer "
+                    "with optim::options_of(\"{}\")",
+                    c.path.string(), saved, wanted, saved),
+        c.path.string());
   throw CheckpointError(
       fmt::format("the checkpoint {} is of another optimizer: {} saved it, this run's is {}; go on with --optimizer "
                   "{}, or start a new run from its weights: trireme pretrain {}",
@@ -113,16 +119,20 @@ std::vector<std::string> kept_in(const checkpoint::Checkpoint& c, const std::str
 
 // A run must continue with its optimizer: another one would start from zero, or misread the saved tensors.
 void check_optimizer(const checkpoint::Checkpoint& c, const std::vector<std::string>& kept,
-                     const std::vector<std::string>& names) {
+                     const std::vector<std::string>& names, bool is_wrapped) {
   if (kept == names) return;
   const auto words = [](const std::vector<std::string>& list) {
     return list.empty() ? "nothing" : base::join(list, " and ");
   };
   throw CheckpointError(
       fmt::format(
-          "the checkpoint {} keeps {} of each parameter, and this run's optimizer keeps {}; go on with its optimizer, "
-          "optimizer.momentum and precision.rounding, or start a new run from its weights: trireme pretrain {}",
-          c.path.string(), words(kept), words(names), c.path.string()),
+          "the checkpoint {} keeps {} of each parameter, and this run's optimizer keeps {}; {}", c.path.string(),
+          words(kept), words(names),
+          is_wrapped
+              ? "make the Trainer with the optimizer, momentum and precision that saved it"
+              : fmt::format("go on with its optimizer, optimizer.momentum and precision.rounding, or start a new "
+                            "run from its weights: trireme pretrain {}",
+                            c.path.string())),
       c.path.string());
 }
 
@@ -149,7 +159,7 @@ std::map<std::string, int64_t> untrained_steps(const checkpoint::Checkpoint& c, 
       const std::vector<std::string> names = kept_of(storage, p);
       const int64_t counted = saved.step - saved.loss_scale.skipped;
       if (!kept.empty()) {
-        check_optimizer(c, kept, names);
+        check_optimizer(c, kept, names, plan.model->is_wrapped());
         if (const auto before = saved.untrained_steps.find(p.name); before != saved.untrained_steps.end())
           steps.insert(*before);
       } else if (!names.empty()) {
@@ -157,7 +167,8 @@ std::map<std::string, int64_t> untrained_steps(const checkpoint::Checkpoint& c, 
         if (counted > 0) steps[p.name] = counted;
       }
     }
-  if (trained && !keeps_any) check_optimizer(c, {}, missing);  // by an optimizer that keeps nothing
+  if (trained && !keeps_any)
+    check_optimizer(c, {}, missing, plan.model->is_wrapped());  // by an optimizer that keeps nothing
   return steps;
 }
 
@@ -210,7 +221,7 @@ OpenFolder open_for(const model::Model& model, const fs::path& path, LoadWhat wh
 /// The state of a run that goes on from the folder.
 /// Errors    CheckpointError if it is another optimizer's, or unusable
 RunState state_of_run(const OpenFolder& opened, const plan::StepPlan& plan, const std::string& optimizer) {
-  if (has_masters(opened.c)) check_optimizer_name(opened.c, optimizer);
+  if (has_masters(opened.c)) check_optimizer_name(opened.c, optimizer, plan.model->is_wrapped());
   RunState state = parse_run_state(opened.c.state_json, opened.c.path);
   state.untrained_steps = untrained_steps(opened.c, plan, opened.contents(), state);
   return state;
@@ -388,7 +399,7 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
       add_base(request, state.base_to_copy, source.index_json, plan.request);
     else
       request.extra_files.erase("generation_config.json");
-  } else {
+  } else if (!model.is_wrapped()) {  // whose shape no config.json can say
     request.config_json = model.config.to_hugging_face_json(config_dtype(request.model.front().dtype));
   }
   request.state_json = to_json(state);

@@ -96,6 +96,8 @@ bool is_side_file(const fs::path& path) {
          !name.ends_with(".safetensors.index.json");
 }
 
+constexpr const char* kBuildFromSameParts = "build the model with the parts that saved it (trireme::wrap)";
+
 }  // namespace
 
 ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model,
@@ -131,10 +133,15 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
       s.tensors[name] = {tensor.dtype, file, folder.has_tensor(name + ".master")};
     else if (!is_ignored(name, model.config))
       throw CheckpointError(
-          fmt::format("{} holds the tensor '{}', which this model does not use: its config.json is not that of the "
-                      "weights, or the architecture has something that is not supported",
-                      folder.path.string(), name),
+          fmt::format("{} holds the tensor '{}', which this model does not use: {}", folder.path.string(), name,
+                      model.is_wrapped() ? kBuildFromSameParts
+                                         : "its config.json is not that of the weights, or the architecture has "
+                                           "something that is not supported"),
           folder.path.string(), name);
+  }
+  if (model.is_wrapped()) {
+    checkpoint::check_tensors(folder, expected, kBuildFromSameParts);
+    return s;
   }
   if (!tied && !classifies && !folder.has_tensor("lm_head.weight") && s.naming.strip == "model." &&
       s.naming.add.empty())
