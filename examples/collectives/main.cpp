@@ -21,6 +21,7 @@
 #include "trireme/launch/identity/environment.h"
 #include "trireme/launch/machines/meeting_file.h"
 #include "trireme/settings/parse.h"
+#include "trireme/train/failure.h"
 #include "trireme/train/ranks.h"
 
 namespace comm = trireme::comm;
@@ -200,6 +201,7 @@ int main(int argc, char** argv) try {
   const std::string backend = argc > 1 ? argv[1] : "threads";
   backend == "threads" ? on_threads() : as_process(backend);
 } catch (const std::exception& error) {
+  trireme::train::report_failure(error);  // trireme launch names the rank that failed first
   std::fprintf(stderr, "collectives: %s\n", error.what());
   return 1;
 }

@@ -13,6 +13,7 @@
 #include "trireme/launch/identity/environment.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/parse.h"
+#include "trireme/train/failure.h"
 #include "trireme/train/ranks.h"
 
 namespace parallel_example {

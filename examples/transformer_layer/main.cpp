@@ -1,13 +1,13 @@
 // A transformer whose layers mesh.tp divides learns to say letters backwards.
 //
-//     cmake -S examples/transformer_layer -B build/transformer_layer -DCMAKE_PREFIX_PATH=$HOME/trireme-installed   (see
-//     own_model) cmake --build build/transformer_layer && cd build/transformer_layer
+//     cmake -S examples/transformer_layer -B build/transformer_layer -DCMAKE_PREFIX_PATH=$HOME/trireme-installed
+//     cmake --build build/transformer_layer && cd build/transformer_layer
 //     ./transformer_layer                                                                      one rank
 //     trireme launch --nproc_per_node 2 -- ./transformer_layer --mesh.tp 2
 //     trireme launch --nproc_per_node 4 -- ./transformer_layer --mesh.tp 2 --mesh.sequence_parallel true
 //
-// The last has two tensor-parallel ranks in each of two shards (FSDP). All print the loss, which is the same but for
-// rounding, and last: 100 % of the letters of new sequences are right
+// own_model says how to install Trireme. The last has two tensor-parallel ranks in each of two shards (FSDP). All print
+// the loss, which is the same but for rounding, and last: 100 % of the letters of new sequences are right
 #include "model.h"
 
 #include "training.h"
@@ -47,6 +47,7 @@ int main(int argc, char** argv) try {
   parallel_example::Launched launched(argc, argv);
   run(launched);
 } catch (const std::exception& error) {
+  trireme::train::report_failure(error);  // trireme launch names the rank that failed first
   std::fprintf(stderr, "transformer_layer: %s\n", error.what());
   return 1;
 }

@@ -44,6 +44,7 @@ int main(int argc, char** argv) try {
   parallel_example::Launched launched(argc, argv);
   run(launched);
 } catch (const std::exception& error) {
+  trireme::train::report_failure(error);  // trireme launch names the rank that failed first
   std::fprintf(stderr, "vit: %s\n", error.what());
   return 1;
 }

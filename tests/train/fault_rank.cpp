@@ -22,6 +22,7 @@
 #include "trireme/launch/supervise/worker.h"
 #include "trireme/settings/parse.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/failure.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
 
@@ -170,13 +171,8 @@ int run(const std::string& mode, const std::vector<std::string>& words) {
 int main(int argc, char** argv) try {
   if (argc < 2) return 2;
   return trireme::testing::run(argv[1], {argv + 2, argv + argc});
-} catch (const trireme::CommError& e) {
-  trireme::launch::report_failure(e.what(), trireme::launch::fault_of(e));
-  trireme::launch::name_rank_in_log();
-  trireme::base::report_error(e);
-  return 1;
 } catch (const std::exception& e) {
-  trireme::launch::report_failure(e.what());
+  trireme::train::report_failure(e);
   trireme::launch::name_rank_in_log();
   trireme::base::report_error(e);
   return 1;

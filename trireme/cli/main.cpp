@@ -21,7 +21,6 @@
 #include "trireme/base/mapped_ranges.h"
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
-#include "trireme/checkpoint/agree.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/training.h"
 #include "trireme/launch/identity/environment.h"
@@ -29,6 +28,7 @@
 #include "trireme/launch/supervise/standard_descriptors.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
+#include "trireme/train/failure.h"
 
 namespace {
 
@@ -148,13 +148,6 @@ void leave_without_destructors() {
 #endif
 }
 
-trireme::launch::Fault fault_of(const std::exception& e) {
-  using trireme::launch::Fault;
-  if (const auto* lost = dynamic_cast<const trireme::CommError*>(&e)) return trireme::launch::fault_of(*lost);
-  const auto* told = dynamic_cast<const trireme::checkpoint::RankError*>(&e);
-  return told != nullptr && !told->is_own ? Fault::lost_peer : Fault::own;
-}
-
 // Prints the error, tells the launcher, and returns the exit code.
 int report(const std::exception& e) {
   namespace base = trireme::base;
@@ -168,7 +161,7 @@ int report(const std::exception& e) {
   if (refused) {
     if (!trireme::launch::report_refusal(e.what())) base::report_error(e);
   } else {
-    trireme::launch::report_failure(e.what(), fault_of(e));
+    trireme::train::report_failure(e);
     trireme::launch::name_rank_in_log();
     base::report_error(e);
   }

@@ -1,5 +1,6 @@
 // Checkpoints of a Trainer (engine/trainer.h): weights, optimizer state, the number of steps and the loss scale. Any
-// mesh continues them. They hold neither buffers (BatchNorm's statistics) nor the state of random generators.
+// mesh continues them. They hold no buffers (BatchNorm's statistics), no frozen parameters and no state of random
+// generators.
 //
 //     trireme::load_trainer(trainer, "out");                  // does nothing before the first save
 //     for (int64_t step = trainer.steps(); step < 1000; ++step) {
