@@ -60,8 +60,7 @@ std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& fold
 
 TEST(Profile, MeasuresAnOwnLoop) {
   const fs::path folder = fs::path(testing::TempDir()) / ("profile_" + std::to_string(getpid()));
-  fs::create_directories(folder);
-  const auto said = reports_of(7, folder);
+  const auto said = reports_of(7, folder);  // makes it
   ASSERT_EQ(said[0].size(), 2u);
   EXPECT_THAT(said[0][0], HasSubstr("profile  steps 2 to 5: "));
   EXPECT_THAT(said[0][0], HasSubstr(" waits for data"));

@@ -86,6 +86,15 @@ Trainer::Trainer(model::Model model, TrainerOptions options)
   if (options_.precision.compute == at::kHalf) loss_scale_.emplace(options_.loss_scale);
 }
 
+// Rounding is no loss. But 300 as a byte would be 44, and 1e39 in float32 infinite.
+static bool fits(const at::Tensor& given, at::ScalarType dtype) {
+  if (given.scalar_type() == dtype) return true;
+  if (!c10::canCast(given.scalar_type(), dtype)) return false;
+  const at::Tensor there = given.to(dtype);
+  return c10::isFloatingType(dtype) ? there.isfinite().equal(given.isfinite())
+                                    : there.to(given.scalar_type()).equal(given);
+}
+
 void Trainer::check_batch(const MicroBatch& b) const {
   const auto check = [](const char* what, const at::Tensor& given, const model::TensorSpec& spec) {
     if (!given.defined())
@@ -95,7 +104,7 @@ void Trainer::check_batch(const MicroBatch& b) const {
           fmt::format("[trainer] {} of shape [{}]; the model was built with an example of shape [{}], "
                       "which every micro-batch must have",
                       what, fmt::join(given.sizes(), ", "), fmt::join(spec.shape, ", ")));
-    if (!c10::canCast(given.scalar_type(), spec.dtype))
+    if (!fits(given, spec.dtype))
       throw ShapeError(
           fmt::format("[trainer] {} of dtype {} would be cut to {}, the dtype of the example that the model was built "
                       "with; convert them, or build the model with such an example",

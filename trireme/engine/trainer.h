@@ -76,7 +76,9 @@ class Trainer {
 
   /// Stores a copy of one micro-batch of this rank, so the caller may fill its tensors again. Ranks of one data_index()
   /// (along pp and tp) must pass the same micro-batch.
-  /// Errors    ShapeError if its shape is not the example's, or its numbers would be cut (2.5 as a whole number);
+  /// Errors    ShapeError if its shape is not the example's, or its numbers would be cut (2.5 as a whole number, 300 as
+  /// a
+  ///           byte);
   ///           UsageError if `accumulate` are stored already
   void backward(const at::Tensor& inputs, const at::Tensor& targets);
 

@@ -52,6 +52,9 @@ Profile::Profile(const model::Model& model, engine::Engine& engine, ProfileOptio
       core_share_(core_time(*engine.communicators().world, at::get_num_threads())),
       cpus_(base::usable_cpus()) {
   options_.run = facts_of(options_.run, engine.plan());
+  // Now, because it may be impossible: the files are written after all steps.
+  if (!options_.folder.empty() && engine.communicators().world->rank() == 0)
+    std::filesystem::create_directories(options_.folder);
 }
 
 void Profile::begin_step(int64_t step) {

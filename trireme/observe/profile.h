@@ -36,7 +36,7 @@ struct ProfileOptions {
   int64_t warmup = 3;  ///< steps before it
   /// What the profile cannot know, the same on all ranks; the window, the engine's part and memory are filled in.
   RunFacts run = {};
-  std::filesystem::path folder = {};  ///< of profile.json, profile.txt, profile.trace.json; empty: no files
+  std::filesystem::path folder = {};  ///< of profile.json, profile.txt, profile.trace.json; it is made; empty: no files
   /// Runs what writes a file, and returns a line on one that cannot be written, or ""; empty: its error is thrown.
   std::function<std::string(const std::function<void()>& write)> guard = {};
 };
