@@ -213,12 +213,12 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNa
     if (changes_input_) memory_.graph_bytes += static_cast<int64_t>(example.inputs.nbytes());  // see input_of
     output = graph.output.detach().contiguous();
   }
-  if (const auto kept = std::ranges::find_if(strange, [](const WeakTensor& t) { return !t.expired(); });
-      kept != strange.end())
+  if (const auto alive = std::ranges::find_if(strange, [](const WeakTensor& t) { return !t.expired(); });
+      alive != strange.end())
     throw UsageError(
         fmt::format("[wrap] '{}' computes with a tensor of shape [{}] that requires gradients and is a parameter of no "
                     "part; register it in its module before wrap (register_parameter), or detach it",
-                    name(), fmt::join(kept->lock()->sizes(), ", ")));
+                    name(), fmt::join(alive->lock()->sizes(), ", ")));
   output_shape_ = output.sizes().vec();
   const bool draws = !at::equal(random_state(), state);
   if (draws) set_random_state(state);
