@@ -95,14 +95,16 @@ TEST(Trainer, RefusesNumbersThatWouldBeCutAndTensorsWithoutValues) {
               HasSubstr("targets of dtype Float would be cut to Long"));
   EXPECT_THAT(message_of<ShapeError>([&] { trainer.backward(ids.inputs, {}); }),
               HasSubstr("targets is a tensor without values"));
-  Trainer of_bytes(build_model({wrap_loss([](const at::Tensor& y, const at::Tensor&) { return y.sum(); })},
-                               {torch::zeros({4}), torch::zeros({4}, torch::kByte)}),
-                   {});
-  for (const int64_t number : {300, -1})
-    EXPECT_THAT(message_of<ShapeError>([&] { of_bytes.backward(torch::zeros({4}), torch::full({4}, number)); }),
+  const auto sum = [](const at::Tensor& y, const at::Tensor&) { return y.sum(); };
+  Trainer of_bytes(
+      build_model({wrap_loss("sum", nn::Linear(3, 1), sum)}, {torch::zeros({4, 3}), torch::zeros({4}, torch::kByte)}),
+      {});
+  for (const int number : {300, -1})
+    EXPECT_THAT(message_of<ShapeError>([&] { of_bytes.backward(torch::zeros({4, 3}), torch::full({4}, number)); }),
                 HasSubstr("targets of dtype Long would be cut to Byte"));
-  EXPECT_THAT(message_of<ShapeError>([&] { of_bytes.backward(torch::full({4}, 1e39, torch::kDouble), ids.targets); }),
-              HasSubstr("inputs of dtype Double would be cut to Float"));
+  EXPECT_THAT(
+      message_of<ShapeError>([&] { of_bytes.backward(torch::full({4, 3}, 1e39, torch::kDouble), ids.targets); }),
+      HasSubstr("inputs of dtype Double would be cut to Float"));
   trainer.backward(ids.inputs.to(torch::kInt), ids.targets.to(torch::kByte));  // nothing is lost
   EXPECT_GT(trainer.step(1e-3).loss, 0);
 }
