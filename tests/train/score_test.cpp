@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/data/refusal.h"
+#include "tests/data/temporary_folder.h"
 #include "trireme/text/byte_alphabet.h"
 #include "trireme/text/tokenizer_formats.h"
 #include "trireme/text/tokenizer_pipeline.h"
@@ -53,6 +54,30 @@ TEST(EncodePair, ATextWithoutATokenOfItsOwnIsRefused) {
               HasSubstr("choice \"e\" has no token of its own, because the tokenizer joins it to the end of its "
                         "context; begin it with a space"));
   EXPECT_THAT(data::refusal([&] { encode_pair(tokenizer, "", ""); }), HasSubstr("has no token of its own"));
+}
+
+// The cache of such a model ends at its original positions, though it is trained on longer texts.
+TEST(CheckScore, ATextThatIsLongerThanTheCacheHoldsIsRefused) {
+  const data::TemporaryFolder folder;
+  model::ModelConfig config;
+  config.vocab_size = 256;
+  config.max_position_embeddings = 512;
+  config.rope_scaling = {.type = model::RopeScaling::Type::longrope, .original_max_position_embeddings = 64};
+  EvaluateSettings settings;
+  settings.score = (folder.path() / "texts.jsonl").string();
+  const auto refusal_of = [&](size_t tokens) {
+    std::ofstream(*settings.score) << nlohmann::json{{"tokens", std::vector<int>(tokens, 7)}}.dump() << "\n";
+    return data::refusal([&] { check_score(settings, nullptr, config); });
+  };
+  EXPECT_EQ(refusal_of(65), "not refused");
+  EXPECT_EQ(refusal_of(66),
+            "evaluate.score: text 1 has 66 tokens; up to 65 are scored, as the model has 64 positions here, because a "
+            "longer text would rotate the keys in the cache anew (rope_scaling longrope); cut it");
+  config.rope_scaling = {.type = model::RopeScaling::Type::dynamic, .factor = 4};
+  EXPECT_EQ(refusal_of(513), "not refused");
+  EXPECT_THAT(refusal_of(514), HasSubstr("the model has 512 positions here"));
+  config.rope_scaling = {};
+  EXPECT_THAT(refusal_of(514), HasSubstr("up to 513 are scored, as the model has 512 positions; cut it"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/data/refusal.h"
 #include "tests/data/temporary_folder.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/model/from_settings.h"
@@ -159,6 +160,31 @@ TEST(Setup, AnswersInFourBitsTakeMemoryThatIsPlannedAnyway) {
     EXPECT_LE(report.phases.back().bytes, with.total());
     EXPECT_LE(report.lower_bound_bytes, with.total());
   }
+}
+
+// Its frequencies change beyond the original positions, where the cache of sampling cannot follow.
+TEST(Setup, AnswersLongerThanTheirCacheHoldsAreRefused) {
+  const data::TemporaryFolder folder;
+  folder.write("config.json", R"({"model_type": "llama", "vocab_size": 259, "hidden_size": 32, "num_hidden_layers": 2,
+    "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "rope_parameters": {"rope_type": "longrope", "rope_theta": 500.0, "factor": 4.0,
+                        "original_max_position_embeddings": 64, "short_factor": [1, 1, 2, 2],
+                        "long_factor": [1, 2, 3, 4]}})");
+  const auto refusal_of = [&](const std::string& answer) {
+    const std::vector<std::string> words = {folder.path().string(),
+                                            "--devices=1",
+                                            "--task=rewards",
+                                            "--grpo.prompts=p.jsonl",
+                                            "--grpo.max_prompt_length=8",
+                                            "--grpo.max_completion_length=" + answer};
+    ParsedSettings parsed = parse_settings(words);
+    return data::refusal([&] { complete_grpo(parsed); });
+  };
+  EXPECT_EQ(refusal_of("57"), "not refused");
+  EXPECT_EQ(refusal_of("58"),
+            "a prompt of grpo.max_prompt_length 8 with an answer of grpo.max_completion_length 58 needs 65 tokens, and "
+            "the model has 64 positions here, because a longer text would rotate the keys in the cache anew "
+            "(rope_scaling longrope); allow shorter ones");
 }
 
 }  // namespace

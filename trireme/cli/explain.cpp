@@ -127,8 +127,8 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
     for (const train::Prompt& prompt : prompts) {
       tokens.push_back(train::encode(prompt, *tokenizer, g));
       if (std::ssize(tokens.back()) > config.longest_generation())
-        throw UsageError(fmt::format("{}:{}: the prompt has {} tokens, and the model has {} positions; shorten it",
-                                     *g.prompts, prompt.line, tokens.back().size(), config.longest_generation()));
+        throw UsageError(fmt::format("{}:{}: the prompt has {} tokens, and {}; shorten it", *g.prompts, prompt.line,
+                                     tokens.back().size(), config.generation_positions()));
     }
     a.wish = train::wish_to_write(config, tokens, g.samples, g.max_new_tokens, g.batch_size);
     a.line = fmt::format("counted for {} of {}", base::plural(std::ssize(tokens), "prompt"), *g.prompts);

@@ -35,6 +35,7 @@ Limits limits_of(const engine::Engine& engine, const Room& room) {
           .texts = std::min(room.texts, shape.logit_rows),
           .context = room.bounds_context ? std::min(config.longest_generation(), room.cache_tokens)
                                          : config.longest_generation(),
+          .positions = room.bounds_context ? std::string() : config.generation_positions(),
           .whole_prompts = config.is_free(),
           .rounds = request.size(comm::Axis::pp)};
 }

@@ -33,8 +33,9 @@ void Scheduler::check(const Request& request) const {
   if (length == 0 && request.judged_from) throw UsageError("a text of one token has nothing to judge");
   if (length <= 0) throw UsageError("the prompt is empty: give at least one token to start from");
   if (length > limits_.context && !request.slides)
-    throw UsageError(
-        fmt::format("the prompt has {} tokens, and the model has {} positions; shorten it", length, limits_.context));
+    throw UsageError(fmt::format(
+        "the prompt has {} tokens, and {}; shorten it", length,
+        limits_.positions.empty() ? fmt::format("the model has {} positions", limits_.context) : limits_.positions));
   if (const int64_t pages = pages_for(most_tokens(request)); pages > limits_.pages)
     throw UsageError(
         fmt::format("the cache holds {} tokens, and this text needs {}; make it larger, or write fewer tokens",

@@ -27,6 +27,7 @@ struct Limits {
   int64_t page_tokens = 128;
   int64_t texts = 1;  ///< at a time
   int64_t context = 1;  ///< positions of the model
+  std::string positions = {};  ///< of the model, for messages: ModelConfig::generation_positions; "": `context`
   bool whole_prompts = false;  ///< a prompt is read in one run, and shared with no other (Free Transformer)
   int64_t rounds = 1;  ///< runs that are under way at the same time: pipeline stages
 

@@ -389,6 +389,13 @@ int64_t ModelConfig::longest_generation() const {
   return std::min(max_position_embeddings, static_cast<int64_t>(rope_scaling.original_max_position_embeddings));
 }
 
+std::string ModelConfig::generation_positions() const {
+  const std::string all = fmt::format("the model has {} positions", longest_generation());
+  if (longest_generation() == longest_sequence()) return all;
+  return all + " here, because a longer text would rotate the keys in the cache anew (rope_scaling " +
+         (rope_scaling.type == RopeScaling::Type::longrope ? "longrope)" : "dynamic)");
+}
+
 double ModelConfig::attended_keys(int64_t layer, int64_t sequence) const {
   const auto whole = static_cast<double>(sequence);
   if (bidirectional) return whole;

@@ -153,6 +153,12 @@ struct ModelConfig {
   int64_t longest_sequence() const;
   /// The longest text that generation writes: its cache keeps the rotations of older keys.
   int64_t longest_generation() const;
+  /// The same for messages: "the model has 64 positions", and why there are no more if it is trained on longer ones.
+  std::string generation_positions() const;
+  /// Whether the rotary frequencies depend on the length of the text.
+  bool rotates_by_length() const {
+    return rope_scaling.type == RopeScaling::Type::dynamic || rope_scaling.type == RopeScaling::Type::longrope;
+  }
   /// Keys that a query of block `layer` sees; 0: no limit.
   int64_t window(int64_t layer) const {
     return windowed.empty() || windowed[static_cast<size_t>(layer)] ? sliding_window : 0;

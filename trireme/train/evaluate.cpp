@@ -70,6 +70,9 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   require_same_data(*in.world, read);
   std::vector<int64_t> ids = encode_text(*in.tokenizer, text, /*add_special=*/false, /*parse_special=*/false);
   const int64_t window = window_of(e, in.config);
+  if (e.max_seq_length.value_or(0) > window && in.is_first_rank)
+    base::info("evaluate.max_seq_length {}: windows have {}, as {}", *e.max_seq_length, base::plural(window, "token"),
+               in.config.generation_positions());
   int64_t bytes = static_cast<int64_t>(text.size());
   if (e.limit && *e.limit * window + 1 < static_cast<int64_t>(ids.size())) {
     ids.resize(static_cast<size_t>(*e.limit * window + 1));
@@ -127,8 +130,8 @@ void tell_of_long_texts(const EncodedTask& task, const Inference& in) {
   const int64_t cut =
       std::ranges::count_if(task.texts, [&](const ScoredText& t) { return std::ssize(t.tokens) > most; });
   if (cut > 0 && in.is_first_rank)
-    base::info("{}: of {} only the newest {} are read, as the model has {} positions", task.task.name,
-               base::plural(cut, "text"), base::plural(most, "token"), most - 1);
+    base::info("{}: of {} only the newest {} are read, as {}", task.task.name, base::plural(cut, "text"),
+               base::plural(most, "token"), in.config.generation_positions());
 }
 
 void encode_choices(const Question& question, const text::Tokenizer& tokenizer, std::vector<ScoredText>& texts) try {

@@ -74,8 +74,8 @@ constexpr int64_t kTalkTokens = 8192;
 CacheWish cache_wish(const train::GenerateSettings& g, const Inference& in, int64_t prompt) {
   const int64_t most = g.chat ? kTalkTokens : prompt + g.max_new_tokens;
   if (prompt > in.config.longest_generation())
-    throw UsageError(fmt::format("the prompt has {}, and the model has {} positions; shorten it",
-                                 base::plural(prompt, "token"), in.config.longest_generation()));
+    throw UsageError(fmt::format("the prompt has {}, and {}; shorten it", base::plural(prompt, "token"),
+                                 in.config.generation_positions()));
   if (g.cache_tokens && prompt > *g.cache_tokens)
     throw UsageError(fmt::format("generate.cache_tokens is {}, and the prompt has {}; make the cache larger",
                                  *g.cache_tokens, base::plural(prompt, "token")));

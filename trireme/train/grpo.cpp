@@ -435,19 +435,21 @@ void complete_grpo(ParsedSettings& parsed) {
   const int64_t cp = s.mesh.cp.value_or(1);
   if (cp > 1) s.mesh.context = model::Context::ulysses;
   leave_out_dropout(parsed, "makes the model that learns another one than the model that answers");
-  const int64_t longest = model::config_of(s.model).longest_sequence(), places = most_places(s.grpo);
+  const model::ModelConfig config = model::config_of(s.model);
+  const int64_t longest = config.longest_sequence(), places = most_places(s.grpo);
   const auto in_steps = [](int64_t tokens, int64_t step) { return (tokens + step - 1) / step * step; };
   if (!s.train.max_seq_length)
     s.train.max_seq_length =
         std::min(longest, places <= kDocumentStep ? in_steps(places, std::lcm(2, cp))
                                                   : std::max(kAnswerRowTokens, in_steps(places, kDocumentStep)));
-  if (places > *s.train.max_seq_length)
+  // A longer text would be trained with other frequencies than it is written with.
+  const bool fits = places <= config.longest_generation();
+  if (!fits || places > *s.train.max_seq_length)
     throw UsageError(fmt::format(
-        "a prompt of grpo.max_prompt_length {} with an answer of grpo.max_completion_length {} needs {} tokens, and {} "
+        "a prompt of grpo.max_prompt_length {} with an answer of grpo.max_completion_length {} needs {} tokens, and "
         "{}; allow shorter ones",
         s.grpo.max_prompt_length, s.grpo.max_completion_length, places,
-        *s.train.max_seq_length == longest ? "the model has positions for" : "train.max_seq_length allows",
-        *s.train.max_seq_length));
+        fits ? fmt::format("train.max_seq_length allows {}", *s.train.max_seq_length) : config.generation_positions()));
   const int64_t answers = s.grpo.mini_batch_size.value_or(s.grpo.batch_size) * s.grpo.num_generations;
   s.train.micro_batch_size = std::min(s.train.micro_batch_size, rows_for(s.grpo, answers, *s.train.max_seq_length));
   s.train.global_batch_size = in_steps(rows_for(s.grpo, answers, *s.train.max_seq_length), s.train.micro_batch_size);

@@ -25,7 +25,8 @@ class Judge {
   Judge(Inference& in, const std::string& what, size_t count);
   Judge(const Judge&) = delete;
 
-  /// log p of tokens[from ...] is wanted. If the model has not so many positions, only the newest tokens are read.
+  /// log p of tokens[from ...] is wanted. Only the newest ModelConfig::longest_generation() + 1 tokens are read. The
+  /// result is shorter if some of the wanted ones are older.
   void add(size_t number, std::vector<int64_t> tokens, int64_t from);
   /// Results by number; empty for texts that this rank did not add. Every rank must call.
   const std::vector<Judged>& run();

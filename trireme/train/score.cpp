@@ -105,9 +105,10 @@ std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, con
 void check_score(const EvaluateSettings& settings, const text::Tokenizer* tokenizer, const model::ModelConfig& config) {
   const std::vector<ScoredText> texts = read_scored_texts(*settings.score, tokenizer, config.vocab_size);
   for (size_t i = 0; i < texts.size(); ++i)
-    if (const int64_t most = config.longest_sequence(); std::ssize(texts[i].tokens) - 1 > most)
-      throw UsageError(fmt::format("evaluate.score: text {} has {} tokens, and the model reads {}; cut it", i + 1,
-                                   texts[i].tokens.size(), most + 1));
+    if (const int64_t most = config.longest_generation() + 1;  // the last token is not read
+        std::ssize(texts[i].tokens) > most)
+      throw UsageError(fmt::format("evaluate.score: text {} has {} tokens; up to {} are scored, as {}; cut it", i + 1,
+                                   texts[i].tokens.size(), most, config.generation_positions()));
 }
 
 nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settings) {
@@ -121,7 +122,12 @@ nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settin
     judge.add(i, texts[i].tokens, texts[i].first);
   const std::vector<Judged>& judged = judge.run();
   auto* const mine = all.data_ptr<double>();
-  for (size_t i = 0; i < texts.size() && in.counts; ++i) std::ranges::copy(judged[i].logprobs, mine + begin[i]);
+  for (size_t i = static_cast<size_t>(in.replica); i < texts.size() && in.counts;
+       i += static_cast<size_t>(in.num_replicas)) {
+    const std::vector<double>& logprobs = judged[i].logprobs;
+    check_invariant(std::ssize(logprobs) == begin[i + 1] - begin[i], "each token of a text is scored");
+    std::ranges::copy(logprobs, mine + begin[i]);
+  }
   sum_over_ranks(in, all);
   const auto* values = all.data_ptr<double>();
   if (settings.predictions && in.is_first_rank) {

@@ -127,9 +127,9 @@ std::vector<std::vector<int64_t>> encode_prompts(const Inference& in, const Eval
   const int64_t positions = in.config.longest_generation(), most = positions - task.written->max_new_tokens;
   if (most < 1)
     throw UsageError(fmt::format(
-        "evaluate.tasks: answers of {} have up to {} tokens, and the model has {} positions for prompt and answer; set "
-        "max_gen_toks of generation_kwargs",
-        task.name, task.written->max_new_tokens, positions));
+        "evaluate.tasks: answers of {} have up to {} tokens, and {}, for prompt and answer; set max_gen_toks of "
+        "generation_kwargs",
+        task.name, task.written->max_new_tokens, in.config.generation_positions()));
   std::vector<std::vector<int64_t>> prompts;
   int64_t cut = 0;
   for (const Question& question : task.questions) {
@@ -139,9 +139,9 @@ std::vector<std::vector<int64_t>> encode_prompts(const Inference& in, const Eval
     prompts.push_back(std::move(tokens));
   }
   if (cut > 0 && in.is_first_rank)
-    base::info("{}: of {} only the newest {} are read, as answers have up to {} and the model has {} positions",
-               task.name, base::plural(cut, "prompt"), base::plural(most, "token"), task.written->max_new_tokens,
-               positions);
+    base::info("{}: of {} only the newest {} are read, as answers have up to {} and {}", task.name,
+               base::plural(cut, "prompt"), base::plural(most, "token"), task.written->max_new_tokens,
+               in.config.generation_positions());
   return prompts;
 }
 
