@@ -54,6 +54,23 @@ BatchLoader loader(int64_t shard, int64_t num_shards, int64_t first_sample = 0, 
                      first_sample);
 }
 
+TEST(LongestText, IsTheLongestDocumentThatIsLearned) {
+  // Two rows of 8: documents of 3 and 2 tokens and padding; one of 4 and one of 4 that is not learned.
+  const std::vector<int64_t> starts = {0, 0, 0, 3, 3, 5, 5, 5, 0, 0, 0, 0, 4, 4, 4, 4}, inputs(16);
+  std::vector<int64_t> targets(16, kIgnoredTarget);
+  for (const size_t learned : {1, 4}) targets[learned] = 7;
+  const Batch batch{.inputs = inputs, .targets = targets, .document_starts = starts};
+  EXPECT_EQ(longest_text(batch, 8, /*apart=*/true), 3);
+  EXPECT_EQ(longest_text(batch, 8, /*apart=*/false), 5);
+  targets[8] = 7;
+  EXPECT_EQ(longest_text(batch, 8, true), 4);
+  EXPECT_EQ(longest_text(batch, 8, false), 5);
+  targets[15] = 7;
+  EXPECT_EQ(longest_text(batch, 8, false), 8);
+  std::ranges::fill(targets, kIgnoredTarget);
+  EXPECT_EQ(longest_text(batch, 8, true), 0);
+}
+
 // The micro-batches of `steps` global batches in their order, collected over all shards.
 std::vector<Micro> global_batches(int64_t num_shards, int64_t steps, int64_t global_batch = 16) {
   std::map<std::pair<int64_t, int64_t>, Micro> all;

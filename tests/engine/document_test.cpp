@@ -2,7 +2,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
+#include <utility>
+#include <vector>
 
 #include "support.h"
 #include "trireme/base/error.h"
@@ -95,6 +98,7 @@ class Alone {
       at::Tensor(to.inputs).copy_(rows.tokens.flatten());
       at::Tensor(to.targets).copy_(targets);
       load_documents(to, engine_->plan().request, rows.starts.flatten());
+      if (to.text_length != nullptr) *to.text_length = std::ranges::max(kLengths);  // padding is no text
     };
   }
 
@@ -144,6 +148,33 @@ TEST_P(Documents, ADocumentDoesNotFeelItsNeighbours) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Documents, testing::Values("llama", "gpt2", "gemma3"));
 
+// Up to `original` positions its frequencies are the short ones.
+model::ModelConfig longrope_model(double original, std::vector<double> long_factor) {
+  model::ModelConfig config = small_model("llama");
+  config.rope_scaling = {.type = model::RopeScaling::Type::longrope,
+                         .factor = 4,
+                         .original_max_position_embeddings = original,
+                         .short_factor = {1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5},
+                         .long_factor = std::move(long_factor)};
+  return config;
+}
+
+TEST(DocumentsAndLongrope, TheLongestDocumentChoosesTheFrequencies) {
+  const model::DocumentRequest documents{.attention = true, .positions = true, .lengths = true};
+  const model::Precision precision{at::kDouble, at::kDouble};
+  const auto losses = [&](double original, double factor, const Rows& rows) {
+    const model::ModelConfig config = longrope_model(original, std::vector<double>(8, factor));
+    return Alone(config, precision, rows.tokens.size(0), documents).losses(rows);
+  };
+  const Rows row = packed(61), rows = unpacked(61);
+  EXPECT_EQ(losses(7, 5, row), losses(7, 9, row));  // 7 tokens are not long, though the row has 16
+  EXPECT_EQ(losses(7, 5, rows), losses(7, 9, rows));
+  EXPECT_NE(losses(6, 5, row), losses(6, 9, row));
+  const std::vector<double> together = losses(6, 5, row), alone = losses(6, 5, rows);
+  ASSERT_EQ(together.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(together[i], alone[i], 1e-14) << "token " << i;
+}
+
 Job job_of(const std::string& family) {
   Job job;
   job.model = small_model(family);
@@ -188,6 +219,48 @@ TEST_P(DocumentsOnMeshes, TrainLikeOneRank) {
     EXPECT_LE(relative_distance(all.parameters, one.parameters), way.tolerance) << family;
     EXPECT_NEAR(all.evaluation, one.evaluation, way.tolerance) << family;
   }
+}
+
+// Each micro-batch has its own longest document: some are long here, others are not.
+TEST_P(DocumentsOnMeshes, TakeTheFrequenciesOfTheirMicroBatch) {
+  const Way& way = GetParam();
+  for (const auto type : {model::RopeScaling::Type::longrope, model::RopeScaling::Type::dynamic}) {
+    Job job = job_of("llama");
+    job.model = longrope_model(5, {1, 2, 3, 4, 5, 6, 7, 8});
+    job.model.rope_scaling.type = type;
+    job.shape.micro_batch = 1;
+    job.documents.lengths = true;
+    const Outcome one = run(job);
+    Job other = job;
+    other.documents.lengths = false;
+    EXPECT_GT(relative_distance(run(other).gradients, one.gradients), 1e-6);
+    job.mesh = way.mesh;
+    job.strategy = way.strategy;
+    job.sequence_parallel = way.sequence_parallel;
+    job.context = model::Context::ulysses;
+    job.pipeline.schedule = way.pipeline;
+    job.recompute.mode = way.recompute;
+    job.poison = true;
+    const Outcome all = run(job);
+    EXPECT_LE(relative_distance(all.gradients, one.gradients), way.tolerance);
+    EXPECT_LE(relative_distance(all.parameters, one.parameters), way.tolerance);
+    EXPECT_NEAR(all.evaluation, one.evaluation, way.tolerance);
+  }
+}
+
+// Stages without the first block learn the length too, though documents are not kept apart.
+TEST(TextLengths, ReachEveryStage) {
+  Job job = job_of("llama");
+  job.model = longrope_model(13, {1, 2, 3, 4, 5, 6, 7, 8});
+  job.shape.micro_batch = 1;
+  job.documents = {};
+  const Outcome whole_rows = run(job);
+  job.documents = {.lengths = true};
+  const Outcome one = run(job);
+  EXPECT_GT(relative_distance(whole_rows.gradients, one.gradients), 1e-6);
+  job.mesh = {.pp = 3, .shard = 1};
+  job.poison = true;
+  EXPECT_LE(relative_distance(run(job).gradients, one.gradients), 1e-10);
 }
 
 using Mode = schedule::Recompute;

@@ -170,6 +170,14 @@ void fill_pairs(const at::Tensor& starts, const at::Tensor& targets) {
 }
 
 void load_documents(const BatchTensors& to, const plan::StepRequest& r, const at::Tensor& starts) {
+  if (to.text_length != nullptr && r.documents.positions) {
+    *to.text_length = 0;
+    for (int64_t i = 0; i < starts.numel(); ++i)
+      *to.text_length =
+          std::max(*to.text_length, i % r.shape.sequence - starts.data_ptr<int64_t>()[i] + 1);  // of its document
+  } else if (to.text_length != nullptr) {
+    *to.text_length = starts.max().item<int64_t>();  // as if each row's last document were padding
+  }
   if (to.document_starts.defined()) at::Tensor(to.document_starts).copy_(starts);
   if (!to.position_ids.defined()) return;
   auto* id = to.position_ids.data_ptr<int64_t>();

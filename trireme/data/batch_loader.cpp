@@ -25,6 +25,24 @@ BatchOptions checked(const BatchOptions& o) {
 
 }  // namespace
 
+int64_t longest_text(const Batch& batch, int64_t sequence, bool apart) {
+  int64_t longest = 0;
+  for (int64_t first = 0; first < std::ssize(batch.document_starts); first += sequence) {
+    const auto of_row = [&](std::span<const int64_t> of) {
+      return of.subspan(static_cast<size_t>(first), static_cast<size_t>(sequence));
+    };
+    const std::span<const int64_t> starts = of_row(batch.document_starts), targets = of_row(batch.targets);
+    for (auto begin = starts.begin(), end = begin; begin != starts.end(); begin = end) {
+      end = std::find_if(begin, starts.end(), [&](int64_t start) { return start != *begin; });
+      const auto document =
+          targets.subspan(static_cast<size_t>(begin - starts.begin()), static_cast<size_t>(end - begin));
+      const bool learns = std::ranges::any_of(document, [](int64_t target) { return target != kIgnoredTarget; });
+      if (learns) longest = std::max<int64_t>(longest, end - (apart ? begin : starts.begin()));
+    }
+  }
+  return longest;
+}
+
 BatchRows::BatchRows(int64_t micro_batch, int64_t sequence)
     : inputs(static_cast<size_t>(micro_batch * sequence)), targets(inputs.size()), document_starts(inputs.size()) {}
 

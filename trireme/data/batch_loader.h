@@ -38,6 +38,10 @@ struct Batch {
   int64_t num_samples = 0;  ///< without padding; 0 in a turn without a micro-batch
 };
 
+/// Tokens of its longest text in which something is learned; padding is none. `apart`: each document is a text of its
+/// own. Otherwise a row is one text, up to the end of its last document with a learned target.
+int64_t longest_text(const Batch& batch, int64_t sequence, bool apart);
+
 /// Room for one micro-batch of rows.
 struct BatchRows {
   BatchRows() = default;

@@ -128,7 +128,7 @@ void Engine::bind_documents(BatchTensors& to, const Value& value, const Shapes& 
     to.position_ids = both[1].narrow(0, 0, shapes.batch.tokens() / model_.parallel_of(shapes.generates()).cp_size);
 }
 
-BatchTensors Engine::bind_batch(const Action& a, const Shapes& shapes) const {
+BatchTensors Engine::bind_batch(const Action& a, const Shapes& shapes) {
   BatchTensors batch;
   for (const schedule::Use& u : a.uses) {
     const Value& v = plan_.lists[shapes.list].values[u.value];
@@ -136,6 +136,7 @@ BatchTensors Engine::bind_batch(const Action& a, const Shapes& shapes) const {
     if (v.kind == ValueKind::targets) batch.targets = view(v, model_.targets(shapes.batch, shapes.generates()));
     if (v.kind == ValueKind::documents) bind_documents(batch, v, shapes);
   }
+  if (shapes.documents.lengths) batch.text_length = &text_lengths_[{shapes.list, a.micro_batch}];
   return batch;
 }
 
@@ -186,6 +187,7 @@ void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std:
         bind_documents(documents, v, shapes);
         t.document_starts = documents.document_starts;
         t.position_ids = documents.position_ids;
+        if (shapes.documents.lengths) t.text_length = &text_lengths_[{shapes.list, a.micro_batch}];
         break;
       }
       case ValueKind::boundary:

@@ -127,10 +127,11 @@ BatchTensors Engine::host_batch(const BatchTensors& on_device) const {
                             : at::Tensor();
   };
   return {twin(on_device.inputs), twin(on_device.targets), twin(on_device.document_starts),
-          twin(on_device.position_ids)};
+          twin(on_device.position_ids), on_device.text_length};
 }
 
 void Engine::load(const schedule::Action& action, Bound& b) {
+  if (b.batch.text_length != nullptr) *b.batch.text_length = plan_.request.shape.sequence;
   if (!on_gpu()) return (*load_batch_)(action.micro_batch, b.batch);
   (*load_batch_)(action.micro_batch, b.host_batch);
   // GPU kernels do not check ids, so they are checked here.

@@ -45,6 +45,8 @@ struct BatchTensors {
                                ///< target -100: not supervised. Both exist on ranks with the first or the last unit
   at::Tensor document_starts;  ///< [B*S] int64, of whole sequences, if the plan keeps documents apart
   at::Tensor position_ids;  ///< [T] int64, if positions begin at 0 in each document
+  int64_t* text_length = nullptr;  ///< of the longest text on all context-parallel ranks, if the plan asks for lengths;
+                                   ///< it is the sequence's if nothing is written
 };
 
 /// Fills the tensors of micro-batch `micro_batch` of this data rank (StepRequest::data_index), with the tokens of this
@@ -250,7 +252,7 @@ class Engine {
   Shapes planned_shapes(schedule::List list) const;
   model::UnitValues values_of(int unit, const Shapes& shapes) const;
   std::vector<Bound> bind(const Shapes& shapes);
-  BatchTensors bind_batch(const schedule::Action& action, const Shapes& shapes) const;
+  BatchTensors bind_batch(const schedule::Action& action, const Shapes& shapes);
   void bind_documents(BatchTensors& to, const schedule::Value& value, const Shapes& shapes) const;
   void bind_unit(Bound& bound, const schedule::Action& action, const Shapes& shapes,
                  std::set<std::pair<int, int>>& written);
@@ -347,6 +349,7 @@ class Engine {
   // Scalars of the step under way.
   const StepInputs* inputs_ = nullptr;
   const LoadBatch* load_batch_ = nullptr;
+  std::map<std::pair<schedule::List, int>, int64_t> text_lengths_;  ///< by micro-batch; bound actions point to them
   optim::ExactSum squares_;  ///< of the gradients so far
   int norm_partials_ = -1;  ///< the value in the training list
   at::Tensor squares_on_gpu_;

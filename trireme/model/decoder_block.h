@@ -93,8 +93,10 @@ class DecoderBlock : public Unit {
   /// The rotary table: a token's row is its entry in `t.position_ids`. If these are undefined, row i is for token i.
   RotaryTables::Table rotary_of(const UnitTensors& t) const {
     const at::Device device = t.input.device();
-    if (t.new_tokens != nullptr) return rotary_->whole(config_.longest_generation(), device);
-    return t.position_ids.defined() ? rotary_->whole(t.shape.sequence, device) : rotary_->of(t.shape.sequence, device);
+    const int64_t sequence = t.shape.sequence, cached = config_.longest_generation();
+    if (t.new_tokens != nullptr) return rotary_->whole(cached, cached, device);
+    return t.position_ids.defined() ? rotary_->whole(sequence, t.longest_text(), device)
+                                    : rotary_->of(sequence, t.longest_text(), device);
   }
   void wide_norm_traffic(std::vector<TrafficRow>& rows, const BatchShape& shape, const Precision& precision) const;
   ContextAttention::Scratch attention_work(const UnitTensors& t) const;

@@ -23,8 +23,9 @@ void FreeBlock::normalize(const UnitTensors& t, const Norm& norm, const at::Tens
 
 void FreeBlock::rotate(const UnitTensors& t, const at::Tensor& qkv, bool backward) const {
   // All positions lie on this rank: there is no context parallelism.
+  const int64_t cached = config_.longest_generation();
   const auto table =
-      t.new_tokens != nullptr ? rotary_->whole(config_.longest_generation()) : rotary_->of(t.shape.sequence);
+      t.new_tokens != nullptr ? rotary_->whole(cached, cached) : rotary_->of(t.shape.sequence, t.longest_text());
   const auto run = backward ? ops::rotary_backward : ops::rotary_forward;
   run(qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
 }

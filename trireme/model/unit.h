@@ -126,11 +126,13 @@ class Slots {
   std::vector<TensorSpec> specs_;
 };
 
-/// What blocks know about the documents in a sequence. If both are false, they treat the sequence as one text.
+/// What blocks know about the documents in a sequence. If neither attention nor positions are asked for, they treat the
+/// sequence as one text.
 struct DocumentRequest {
   bool attention = false;  ///< a token sees those of its own document only
   bool positions = false;  ///< each document's positions begin at 0
-  bool any() const { return attention || positions; }
+  bool lengths = false;  ///< the longest text of each micro-batch: some rotary frequencies follow from it
+  bool any() const { return attention || positions || lengths; }
   bool operator==(const DocumentRequest&) const = default;
 };
 
@@ -196,6 +198,7 @@ struct UnitTensors {
   at::Tensor targets;  ///< [local tokens] int64, -100: not supervised
   at::Tensor document_starts;  ///< [B*S] int64, of whole sequences; undefined: attention does not end at documents
   at::Tensor position_ids;  ///< [local tokens] int64; undefined: positions count from the sequence's start
+  const int64_t* text_length = nullptr;  ///< of the micro-batch's longest text, on every rank; null: the sequence's
   at::Tensor loss_sum;  ///< [1] float64, written by the last unit; over all T tokens, on every tp rank. In the forward
                         ///< of a unit with measures: these, likewise; of the last unit behind the loss
   double loss_scale = 1;  ///< gradient of loss_sum: 1 / supervised tokens of the global batch
@@ -205,6 +208,8 @@ struct UnitTensors {
   comm::UnitCommunicators ranks;
   const NewTokens* new_tokens = nullptr;  ///< of generation
   at::Tensor k_pages, v_pages;  ///< [pages, ops::kAttentionPage, Unit::cache_width()]
+
+  int64_t longest_text() const { return text_length != nullptr ? *text_length : shape.sequence; }
 
   /// Where the gradient of parameter `index` goes. With `accumulate`, that memory already holds gradients of other
   /// units or earlier micro-batches. So a gradient that must first be summed over ranks is computed elsewhere.
@@ -252,7 +257,7 @@ class Unit {
 
   /// Whether backward reads parameter `index` too.
   virtual bool reads_in_backward(int /*index*/) const { return true; }
-  /// True if the unit reads document_starts or position_ids.
+  /// True if the unit reads document_starts, position_ids or text_length.
   virtual bool reads_documents() const { return false; }
   /// True if the unit reads targets too, which the last unit always does.
   virtual bool reads_targets() const { return false; }

@@ -38,6 +38,8 @@ void Session::load(const engine::BatchTensors& to, const data::Batch& batch) con
   if (to.document_starts.defined())
     std::memcpy(to.document_starts.data_ptr<int64_t>(), batch.document_starts.data(),
                 batch.document_starts.size_bytes());
+  if (to.text_length != nullptr)
+    *to.text_length = data::longest_text(batch, sequence(), engine->plan().request.documents.positions);
   if (!to.position_ids.defined()) return;
   const model::BatchShape& shape = engine->plan().request.shape;
   auto* out = to.position_ids.data_ptr<int64_t>();
