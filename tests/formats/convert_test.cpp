@@ -14,6 +14,7 @@
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/torch/file.h"
+#include "trireme/formats/whole_model.h"
 #include "trireme/model/model.h"
 
 namespace trireme::formats {
@@ -237,6 +238,18 @@ TEST(ConvertAnything, AFolderWithSafetensorsIsTheModelOfItsConfig) {
     }
     EXPECT_THAT(refusal(other), HasSubstr("tensor '" + all[i].name + "' has shape "));
   }
+  const auto with = [&](const std::string& name) {
+    std::vector<checkpoint::TensorSpec> more = all;
+    more.push_back({.name = name, .shape = {4}, .dtype = checkpoint::Dtype::f32});
+    return refusal(more);
+  };
+  // What training refuses is refused here, and what it passes over is passed over.
+  EXPECT_THAT(with("model.layers.0.self_attn.q_norm.weight"),
+              HasSubstr("holds the tensor 'model.layers.0.self_attn.q_norm.weight', which this model does not use"));
+  EXPECT_EQ(with("model.layers.0.self_attn.rotary_emb.inv_freq"), "no error");
+  EXPECT_NO_THROW(check_model_folder(folder / "model"));
+  with("model.layers.0.mlp.more.weight");
+  EXPECT_THROW(check_model_folder(folder / "model"), CheckpointError);
 }
 
 TEST(ConvertAnything, NamesBehindAPrefixLoseItInAFolderWithSafetensorsToo) {

@@ -1,9 +1,33 @@
 #include "trireme/checkpoint/naming.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "trireme/base/error.h"
+#include "trireme/model/config.h"
+
 namespace trireme::checkpoint {
+namespace {
+
+// Tensors that no text model trains: buffers in old files, masks, other parts of a multimodal model. A model with
+// labels leaves out the heads of other uses.
+bool is_ignored(const std::string& name, const model::ModelConfig& config) {
+  for (const char* suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
+                             ".attention.masked_bias", "embeddings.position_ids"})
+    if (name.ends_with(suffix)) return true;
+  if (config.is_classifier())
+    for (const char* head : {"cls.", "lm_head.", "embed_out.", "vocab_transform.", "vocab_layer_norm.",
+                             "vocab_projector.", "roberta.pooler.", "pooler.", "qa_outputs.", "classifier.", "score."})
+      if (name.starts_with(head)) return true;
+  const bool tied = config.tie_word_embeddings;
+  for (const char* part : {"vision_tower.", "multi_modal_projector.", "visual."})
+    if (name.starts_with(part) || name.starts_with(std::string("model.") + part)) return true;
+  return tied && is_head(name);
+}
+
+}  // namespace
 
 std::string Naming::name_of(const std::string& ours) const {
   std::string name = ours.starts_with(strip) ? add + ours.substr(strip.size()) : ours;
@@ -36,6 +60,15 @@ Naming naming_of(const std::vector<std::string>& names, const std::string& ours)
     return naming;
   }
   return {};
+}
+
+bool is_head(const std::string& name) { return name.ends_with("lm_head.weight") || name == "embed_out.weight"; }
+
+void check_unused_tensor(const std::string& name, const model::ModelConfig& config, const std::string& folder,
+                         std::string_view because) {
+  if (is_ignored(name, config)) return;
+  throw CheckpointError(
+      fmt::format("{} holds the tensor '{}', which this model does not use: {}", folder, name, because), folder, name);
 }
 
 }  // namespace trireme::checkpoint

@@ -7,6 +7,10 @@
 
 #include "trireme/checkpoint/load.h"
 
+namespace trireme::model {
+struct ModelConfig;
+}
+
 namespace trireme::checkpoint {
 
 struct Naming {
@@ -22,5 +26,17 @@ struct Naming {
 Naming naming_of(const Checkpoint& folder, const std::string& ours);
 /// The same of the names of all its tensors.
 Naming naming_of(const std::vector<std::string>& names, const std::string& ours);
+
+/// Whether the name is that of a head that a model may tie to its embedding.
+bool is_head(const std::string& name);
+
+/// For a stored tensor under whose name the model has no parameter. Some may be there: buffers of old files, masks, the
+/// other parts of a multimodal model, a tied head, and heads of other uses beside one for labels. Any other tensor
+/// would be lost.
+/// Errors    CheckpointError naming folder and tensor, and `because`
+void check_unused_tensor(const std::string& name, const model::ModelConfig& config, const std::string& folder,
+                         std::string_view because =
+                             "its config.json is not that of the weights, or the architecture "
+                             "has something that is not supported");
 
 }  // namespace trireme::checkpoint

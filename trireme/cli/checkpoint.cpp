@@ -29,6 +29,7 @@
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/config/parse.h"
 #include "trireme/config/report.h"
+#include "trireme/formats/whole_model.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/observe/work_bar.h"
 
@@ -256,6 +257,7 @@ int rewrite(Arguments arguments, const std::string& command) {
         "into its base with trireme merge_lora",
         words->folders[0]));
   refuse_in_a_running_jobs_folder(words->folders[1]);
+  if (options.weights_only) formats::check_model_folder(words->folders[0]);
   base::make_files_as_private_as(std::vector<std::filesystem::path>{words->folders[0]});
   launch::install_stop_signal();
   ck::SaveResult result;

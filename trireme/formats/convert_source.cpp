@@ -66,19 +66,6 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
       input.files[entry.path().filename().string()] = read(entry.path().filename().string());
 }
 
-/// The model that config.json describes; nothing if there is none, or no model that can be built of so many tensors.
-std::optional<model::ModelConfig> known_model(const std::string& config_json, int64_t num_tensors) {
-  if (config_json.empty()) return std::nullopt;
-  try {
-    model::ModelConfig config = model::parse_hugging_face_config(config_json, "config.json");
-    if (config.quantized != base::BlockFormat::none) return std::nullopt;
-    if (config.num_hidden_layers <= num_tensors) model::build_model(config, {at::kFloat, at::kFloat});
-    return config;
-  } catch (const Error&) {  // it is copied, whatever it says
-    return std::nullopt;
-  }
-}
-
 bool all_are_empty(const TensorSource& source) {
   return std::ranges::all_of(source.tensors(), [](const TensorSpec& t) { return num_elements(t.shape) == 0; });
 }

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/naming.h"
+#include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/formats/scaled_floats.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/model.h"
 
@@ -64,9 +67,10 @@ void check_model_tensors(const model::ModelConfig& config, std::span<const Tenso
   const std::string head = model::head_table_name(config.architecture);
   std::string first, first_name;
   int64_t wrong = 0;
+  std::set<std::string> used;
   for (const model::ParameterGroup& group : model.groups) {
     for (const model::ParameterSpec& parameter : group.parameters) {
-      const std::string name = naming.name_of(parameter.name);
+      const std::string& name = *used.insert(naming.name_of(parameter.name)).first;
       const auto found = there.find(name);
       const std::vector<int64_t>& shape = parameter.whole_shape();
       if (found != there.end() && found->second->shape == shape) continue;
@@ -79,6 +83,30 @@ void check_model_tensors(const model::ModelConfig& config, std::span<const Tenso
     }
   }
   if (wrong > 0) fail(first + (wrong > 1 ? fmt::format(" (and {} more are)", wrong - 1) : ""), first_name);
+  if (!may_vary) return;  // other formats' names have been translated one by one
+  for (const TensorSpec& tensor : tensors)
+    if (!used.contains(tensor.name)) checkpoint::check_unused_tensor(tensor.name, config, path);
+}
+
+std::optional<model::ModelConfig> known_model(const std::string& config_json, int64_t num_tensors) {
+  if (config_json.empty()) return std::nullopt;
+  try {
+    model::ModelConfig config = model::parse_hugging_face_config(config_json, "config.json");
+    if (config.quantized != base::BlockFormat::none) return std::nullopt;
+    if (config.num_hidden_layers <= num_tensors) model::build_model(config, {at::kFloat, at::kFloat});
+    return config;
+  } catch (const Error&) {  // it is copied, whatever it says
+    return std::nullopt;
+  }
+}
+
+void check_model_folder(const std::filesystem::path& folder) {
+  const checkpoint::SafetensorsSource source(checkpoint::open_checkpoint(folder));
+  const checkpoint::Checkpoint& c = source.checkpoint();
+  const bool has_config = c.texts.contains("config.json") || std::filesystem::exists(c.path / "config.json");
+  if (!has_config || c.quantized != nullptr || has_scaled_floats(source)) return;
+  const auto config = known_model(checkpoint::read_text(c, "config.json"), std::ssize(source.tensors()));
+  if (config) check_model_tensors(*config, source.tensors(), c.path.string(), /*may_vary=*/true);
 }
 
 }  // namespace trireme::formats

@@ -19,24 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool is_head(const std::string& name) { return name.ends_with("lm_head.weight") || name == "embed_out.weight"; }
-
-// Tensors that no text model trains: buffers in old files, masks, other parts of a multimodal model. A model with
-// labels leaves out the heads of other uses.
-bool is_ignored(const std::string& name, const model::ModelConfig& config) {
-  for (const char* suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
-                             ".attention.masked_bias", "embeddings.position_ids"})
-    if (name.ends_with(suffix)) return true;
-  if (config.is_classifier())
-    for (const char* head : {"cls.", "lm_head.", "embed_out.", "vocab_transform.", "vocab_layer_norm.",
-                             "vocab_projector.", "roberta.pooler.", "pooler.", "qa_outputs.", "classifier.", "score."})
-      if (name.starts_with(head)) return true;
-  const bool tied = config.tie_word_embeddings;
-  for (const char* part : {"vision_tower.", "multi_modal_projector.", "visual."})
-    if (name.starts_with(part) || name.starts_with(std::string("model.") + part)) return true;
-  return tied && is_head(name);
-}
-
 bool same_values(const checkpoint::Checkpoint& folder, const std::string& a, const std::string& b) {
   const checkpoint::StoredTensor& left = folder.tensor(a);
   if (left.shape != folder.tensor(b).shape) return false;
@@ -55,7 +37,7 @@ bool same_values(const checkpoint::Checkpoint& folder, const std::string& a, con
 // lost.
 void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& embedding) {
   for (const auto& [name, head] : folder.tensors) {
-    if (!is_head(name) || same_values(folder, name, embedding)) continue;
+    if (!checkpoint::is_head(name) || same_values(folder, name, embedding)) continue;
     throw CheckpointError(
         fmt::format("{0} holds {1} with other values than {2}, but tie_word_embeddings is true (in its config.json or "
                     "by model.tie_word_embeddings), so one would be lost: set it to false to use {1}, or remove {1}",
@@ -131,13 +113,10 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
     if (file.starts_with("optimizer-")) continue;
     if (used.contains(name))
       s.tensors[name] = {tensor.dtype, file, folder.has_tensor(name + ".master")};
-    else if (!is_ignored(name, model.config))
-      throw CheckpointError(
-          fmt::format("{} holds the tensor '{}', which this model does not use: {}", folder.path.string(), name,
-                      model.is_wrapped() ? kBuildFromSameParts
-                                         : "its config.json is not that of the weights, or the architecture has "
-                                           "something that is not supported"),
-          folder.path.string(), name);
+    else if (model.is_wrapped())
+      checkpoint::check_unused_tensor(name, model.config, folder.path.string(), kBuildFromSameParts);
+    else
+      checkpoint::check_unused_tensor(name, model.config, folder.path.string());
   }
   if (model.is_wrapped()) {
     checkpoint::check_tensors(folder, expected, kBuildFromSameParts);
