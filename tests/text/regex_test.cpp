@@ -125,8 +125,27 @@ TEST(RegexTest, WhatIsNotUnderstoodIsRefusedByName) {
 
 TEST(RegexTest, ASearchThatRunsAwayIsGivenUp) {
   EXPECT_THAT(match_refusal("(?:a+)+b", std::string(40, 'a')), HasSubstr("more than linear time"));
-  EXPECT_THAT(match_refusal("(?:a|b)*c", std::string(100'000, 'a')), HasSubstr("nests too deep"));
+  EXPECT_THAT(match_refusal("(?:a|bb)*c", std::string(100'000, 'a')), HasSubstr("nests too deep"));
+  EXPECT_THAT(match_refusal("(?:a|b)*c", std::string(20'000, 'a')), HasSubstr("more than linear time"));
   EXPECT_EQ(match_refusal(std::string(kGpt2Pattern), std::string(1'000'000, ' ') + "x"), "not refused");
+}
+
+// Rounds of one length do not nest, so a long number is no deep one.
+TEST(RegexTest, RepetitionsOfOneLengthAreLoops) {
+  const std::string thousands = R"(\d{1,3}(?=(?:\d{3})*\b)|\s+|\w+|.)";
+  EXPECT_THAT(matches(thousands, "1234567 12"), ElementsAre("1", "234", "567", " ", "12"));
+  EXPECT_EQ(matches(thousands, std::string(9000, '7')).size(), 3000u);
+  const std::vector<std::string> long_one = matches(thousands, std::string(9001, '7'));
+  ASSERT_EQ(long_one.size(), 3001u);
+  EXPECT_EQ(long_one[0], "7");
+  EXPECT_THAT(matches("(?:ab|cd)*abe", "cdababe ab"), ElementsAre("cdababe"));
+  EXPECT_THAT(matches("(?:ab)++ab|ab", "abab ab"), ElementsAre("ab", "ab", "ab"));
+  EXPECT_THAT(matches("(?:a.)*?ac", "abadac"), ElementsAre("abadac"));
+  EXPECT_THAT(matches("(?:a.){0,1}?ac", "abadac"), ElementsAre("adac"));
+  EXPECT_THAT(matches("(?:\u00e9\u4f60)*\u00e9", "\u00e9\u4f60\u00e9\u4f60x"), ElementsAre("\u00e9\u4f60\u00e9"));
+  EXPECT_THAT(matches("(?:(?!ab)[a-c]{2})+", "cbbaabcb"), ElementsAre("cbba", "bc"));
+  EXPECT_EQ(groups("(?:(a)b)+", "abab"), (std::vector<std::vector<std::string>>{{"abab", "a"}}));
+  EXPECT_EQ(matches("(?:ab)+", std::string(20'000, 'a') + "b").size(), 1u);
 }
 
 TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {

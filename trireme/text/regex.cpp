@@ -80,6 +80,8 @@ class Matcher {
           return enter(*node, at);
         case Kind::loop_end:
           return round(*node->body, at);
+        case Kind::rounds:
+          return rounds(*node, at);
         case Kind::look:
           if (match(node->body, at) == node->negated) return false;
           node = node->next;
@@ -146,6 +148,26 @@ class Matcher {
       if (count-- == node.min) return false;
       at -= character_before(begin_, at).bytes;
     }
+  }
+
+  bool rounds(const RegexNode& node, const char* at) {
+    int count = 0;
+    const auto one_more = [&] {
+      if (count == node.max || !match(node.body, at)) return false;
+      at = stop_;
+      ++count;
+      return true;
+    };
+    const bool is_lazy = node.greed == Greed::lazy;
+    while ((!is_lazy || count < node.min) && one_more()) {
+    }
+    if (count < node.min) return false;
+    if (node.greed == Greed::possessive) return match(node.next, at);
+    while (!match(node.next, at)) {
+      if (is_lazy ? !one_more() : count-- == node.min) return false;
+      for (int i = 0; i < node.length && !is_lazy; ++i) at -= character_before(begin_, at).bytes;
+    }
+    return true;
   }
 
   bool enter(const RegexNode& loop, const char* at) {

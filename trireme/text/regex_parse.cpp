@@ -1,6 +1,7 @@
 // Recursive descent into a tree, then linked backwards from the end into nodes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@ using Greed = RegexNode::Greed;
 constexpr size_t kLongestPattern = 4096;
 constexpr int kDeepestGroup = 50;
 constexpr int kMostRounds = 1000;
+constexpr int kLongestBody = 100'000;  // characters, where a length is known
 
 struct Tree {
   enum class Kind { set, sequence, choice, repeat, look, look_behind, atomic, assertion, group };
@@ -229,6 +231,7 @@ class Linker {
       }
       case Kind::loop:
       case Kind::loop_end:
+      case Kind::rounds:
       case Kind::accept:
         return {.nullable = true};
       default:
@@ -261,7 +264,7 @@ class Linker {
       }
       case Tree::Kind::repeat: {
         const auto length = length_of(tree.parts[0]);
-        if (!length || tree.min != tree.max) return std::nullopt;
+        if (!length || tree.min != tree.max || *length > kLongestBody / std::max(1, tree.min)) return std::nullopt;
         return *length * tree.min;
       }
       case Tree::Kind::atomic:
@@ -270,6 +273,10 @@ class Linker {
       default:
         return 0;
     }
+  }
+
+  static bool has_group(const Tree& tree) {
+    return tree.kind == Tree::Kind::group || std::ranges::any_of(tree.parts, has_group);
   }
 
   const RegexNode* around(Kind kind, const Tree& tree, int length, const RegexNode* next) {
@@ -291,6 +298,15 @@ class Linker {
     if (inner.kind == Tree::Kind::set)
       return node(
           {.kind = Kind::set, .greed = tree.greed, .min = tree.min, .max = tree.max, .set = inner.set, .next = next});
+    // A round has only one end, so none is tried again, and rounds need not nest. Groups of the last round are kept.
+    if (const int length = length_of(inner).value_or(0); length > 0 && !has_group(inner))
+      return node({.kind = Kind::rounds,
+                   .greed = tree.greed,
+                   .min = tree.min,
+                   .max = tree.max,
+                   .length = length,
+                   .body = link(inner, node({.kind = Kind::accept})),
+                   .next = next});
     if (tree.greed == Greed::possessive) {
       Tree greedy = tree;
       greedy.greed = Greed::greedy;

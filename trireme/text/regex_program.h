@@ -30,6 +30,7 @@ struct RegexNode {
     choice,      ///< one of `branches`; each of them leads on to what follows
     loop,        ///< `body` min..max times; the body ends in this node's `loop_end`
     loop_end,    ///< ends a round of the loop; `body` is the loop's node
+    rounds,      ///< `body`, always `length` characters long, min..max times; it ends in `accept`
     look,        ///< `body` matches here (or not, when `negated`)
     look_behind, ///< `body`, `length` characters long, matches the text just before
     atomic,      ///< `body`; only its first match counts
