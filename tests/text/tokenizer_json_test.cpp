@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/text/byte_alphabet.h"
 #include "trireme/text/load_tokenizer.h"
+#include "trireme/text/token_decoder.h"
 #include "trireme/text/utf8.h"
 
 namespace trireme::text {
@@ -89,6 +90,27 @@ TEST(TokenizerJsonTest, AddedTokensTakeSpacesAndKeepToWords) {
   const PipelineTokenizer t = make(file);
   EXPECT_THAT(t.encode("a \n<|end|>  b"), ElementsAre('a', 260, 'b'));
   EXPECT_THAT(t.encode("he she, he!"), ElementsAre(261, ' ', 's', 256, ',', ' ', 261, '!'));
+}
+
+// What sentencepiece 0.2.3 decodes.
+TEST(TokenDecoderTest, SentencePieceDropsTheSpacesThatItAddsOrRemoves) {
+  const auto decoded = [](bool adds, bool removes, const std::vector<std::string_view>& tokens) {
+    TokenDecoder decoder;
+    decoder.add(
+        DecodeSentencePiece{.unknown = "<unk>", .unknown_surface = " ? ", .drop_first = adds, .drop_all = removes});
+    return decoder(tokens);
+  };
+  const std::vector<std::string_view> space = {"\u2581", "\u2581a"};
+  for (const bool adds : {false, true}) {
+    EXPECT_EQ(decoded(adds, true, space), "a");
+    EXPECT_EQ(decoded(adds, true, {"\u2581", "\u2581"}), "");
+    EXPECT_EQ(decoded(adds, true, {"\u2581", "\u2581", "\u2581a", "\u2581b"}), "a b");
+    EXPECT_EQ(decoded(adds, true, {"<unk>", "\u2581a"}), " ?  a");
+    EXPECT_EQ(decoded(adds, true, {"\u2581\u2581a"}), " a");
+  }
+  EXPECT_EQ(decoded(true, false, space), " a");
+  EXPECT_EQ(decoded(true, false, {"\u2581", "\u2581"}), " ");
+  EXPECT_EQ(decoded(false, false, space), "  a");
 }
 
 TEST(TokenizerJsonTest, TheLongestAddedTokenWins) {

@@ -10,6 +10,7 @@ namespace {
 
 struct Place {
   bool is_first, is_last;
+  bool is_begin;  ///< the tokens before it are empty text
 };
 
 std::string replaced(const DecodeReplace& step, const std::string& text) {
@@ -65,7 +66,8 @@ std::string apply(const DecoderStep& step, std::string token, Place place) {
   if (const auto* bpe = std::get_if<DecodeBpe>(&step)) return replace_all(token, bpe->suffix, place.is_last ? "" : " ");
   if (const auto* piece = std::get_if<DecodeSentencePiece>(&step)) {
     if (token == piece->unknown) return piece->unknown_surface;
-    if (place.is_first && piece->drop_first && token.starts_with(kMetaspace)) token.erase(0, kMetaspace.size());
+    const bool drop = (place.is_first && piece->drop_first) || (place.is_begin && piece->drop_all);
+    if (drop && token.starts_with(kMetaspace)) token.erase(0, kMetaspace.size());
     return byte_or(replace_all(token, kMetaspace, " "));
   }
   return place.is_first ? token : " " + token;
@@ -78,7 +80,7 @@ std::string TokenDecoder::operator()(const std::vector<std::string_view>& tokens
   for (size_t i = 0; i < tokens.size(); ++i) {
     std::string token(tokens[i]);
     for (const DecoderStep& step : steps_) {
-      token = apply(step, std::move(token), {i == 0, i + 1 == tokens.size()});
+      token = apply(step, std::move(token), {i == 0, i + 1 == tokens.size(), out.empty()});
       check_growth(tokens[i].size(), token.size());
     }
     out += token;
@@ -89,7 +91,7 @@ std::string TokenDecoder::operator()(const std::vector<std::string_view>& tokens
 std::string TokenDecoder::one(std::string_view token, bool is_first) const {
   std::string out(token);
   for (const DecoderStep& step : steps_) {
-    out = apply(step, std::move(out), {is_first, false});
+    out = apply(step, std::move(out), {is_first, false, is_first});
     check_growth(token.size(), out.size());
   }
   return out;

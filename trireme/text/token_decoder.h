@@ -37,6 +37,7 @@ struct DecodeBpe {
 struct DecodeSentencePiece {
   std::string unknown, unknown_surface;
   bool drop_first = true;  ///< the space in front of the text
+  bool drop_all = false;  ///< as long as the text is empty, the space in front of each token
 };
 struct DecodeJoin {};  ///< no decoder in the file: one space between tokens
 

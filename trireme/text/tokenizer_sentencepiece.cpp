@@ -105,7 +105,8 @@ TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::stri
   parts.added = AddedTokens(std::move(added), [](std::string_view text) { return std::string(text); });
   parts.decoder.add(DecodeSentencePiece{.unknown = unknown_text,
                                         .unknown_surface = file.unknown_surface,
-                                        .drop_first = file.add_dummy_prefix || file.remove_extra_whitespaces});
+                                        .drop_first = file.add_dummy_prefix,
+                                        .drop_all = file.remove_extra_whitespaces});
   const auto inside = [&](int32_t id) {
     return id >= 0 && static_cast<size_t>(id) < file.pieces.size() ? std::optional(id) : std::nullopt;
   };
