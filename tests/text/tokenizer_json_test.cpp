@@ -92,6 +92,20 @@ TEST(TokenizerJsonTest, AddedTokensTakeSpacesAndKeepToWords) {
   EXPECT_THAT(t.encode("he she, he!"), ElementsAre(261, ' ', 's', 256, ',', ' ', 261, '!'));
 }
 
+// As tokenizers 0.23 shows them.
+TEST(TokenizerJsonTest, NormalizedAddedTokensDecodeToWhatTheyAreSearchedFor) {
+  json file = byte_level();
+  file["normalizer"] = {{"type", "Lowercase"}};
+  file["added_tokens"] = {added(260, "[SEP]"), added(261, "[MID]")};
+  file["added_tokens"][0]["normalized"] = true;
+  file["added_tokens"][1]["normalized"] = false;
+  const PipelineTokenizer t = make(file);
+  const auto ids = t.encode("[SEP][Sep][MID]");
+  EXPECT_THAT(ids, ElementsAre(260, 260, 261));
+  EXPECT_EQ(t.decode(ids), "[sep][sep][MID]");
+  EXPECT_EQ(t.token_id("[SEP]"), 260);
+}
+
 // What sentencepiece 0.2.3 decodes.
 TEST(TokenDecoderTest, SentencePieceDropsTheSpacesThatItAddsOrRemoves) {
   const auto decoded = [](bool adds, bool removes, const std::vector<std::string_view>& tokens) {

@@ -70,12 +70,12 @@ void TokenFinder::split(std::string_view text, bool parse_special, std::span<con
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::function<std::string(std::string_view)>& normalize)
     : tokens_(std::move(tokens)) {
   std::vector<TokenFinder::Pattern> raw, normalized;
-  for (const AddedToken& token : tokens_) {
+  for (AddedToken& token : tokens_) {
     if (token.content.empty()) continue;
     by_id_.emplace(token.id, &token);
     by_content_.emplace(token.content, &token);
-    std::string text = token.normalized ? normalize(token.content) : token.content;
-    if (!text.empty()) (token.normalized ? normalized : raw).push_back({std::move(text), &token});
+    token.text = token.normalized ? normalize(token.content) : token.content;
+    if (!token.text.empty()) (token.normalized ? normalized : raw).push_back({token.text, &token});
   }
   raw_.set(std::move(raw));
   normalized_.set(std::move(normalized));

@@ -21,6 +21,7 @@ struct AddedToken {
   bool rstrip = false;       ///< takes in the white space after it
   bool normalized = false;   ///< is normalized itself, and searched for in normalized text
   bool special = false;      ///< has a meaning for the model, and readable output leaves it out
+  std::string text = {};     ///< what it decodes to, set by AddedTokens: the content, normalized if `normalized`
 };
 
 /// Finds the leftmost, longest of several strings.

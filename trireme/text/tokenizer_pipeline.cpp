@@ -113,7 +113,7 @@ std::string_view PipelineTokenizer::token(int32_t id) const {
     throw UsageError(fmt::format(
         "token id {} is not of this tokenizer, whose ids are 0 to {}; does the model have another tokenizer?", id,
         vocab_size_ - 1));
-  if (const AddedToken* added = parts_.added.find(id)) return added->content;
+  if (const AddedToken* added = parts_.added.find(id)) return added->text;
   return parts_.model->token(id);
 }
 
