@@ -213,6 +213,16 @@ TEST(Launch, AReaderThatLeavesDoesNotEndTheJob) {
   EXPECT_THAT(job.log(0), HasSubstr("to the end"));
 }
 
+TEST(Launch, WhatRanksPrintIsNotLostInSilence) {
+  const base::FileDescriptor full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  if (full.get() < 0) GTEST_SKIP() << "no /dev/full on this machine";
+  Job job({.arguments = {"--launch", "2", "--", "0:print:a result", "*:sleep:50"}, .stdout_fd = full.get()});
+  EXPECT_EQ(job.wait(), 2);  // launch_rank's code for what is refused; trireme ends with that of a full disk, 74
+  EXPECT_THAT(job.err(), HasSubstr("cannot write standard output: the disk is full"));
+  Job failed({.arguments = {"--launch", "2", "--", "0:print:a result", "0:exit:3"}, .stdout_fd = full.get()});
+  EXPECT_EQ(failed.wait(), 3);
+}
+
 TEST(Launch, ASecondRunKeepsTheFirstRunsLog) {
   const auto folder = std::filesystem::temp_directory_path() / ("trireme-launch-twice-" + std::to_string(getpid()));
   for (const char* text : {"0:print:first", "0:print:second"}) {

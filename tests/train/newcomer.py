@@ -209,7 +209,8 @@ def the_first_page_names_every_part(r):
 
 
 def a_result_that_is_lost_is_no_success(r):
-    for words in (["--help"], ["explain", "memory", "llama-5m"], ["pretrain", "--help"], ["explain", "schedule", "llama-5m"], ["generate", r.folder / "run", "--prompt", "a", "--max_new_tokens", "2"]):
+    for words in (["--help"], ["explain", "memory", "llama-5m"], ["pretrain", "--help"], ["explain", "schedule", "llama-5m"], ["generate", r.folder / "run", "--prompt", "a", "--max_new_tokens", "2"],
+                  ["evaluate", r.folder / "run", "--text", "text.txt", "--devices", "2"], ["launch", "--nproc_per_node", "2", "--", "echo", "a result"]):
         result = r.run(["bash", "-c", '"$0" "$@" > /dev/full', r.program, *map(str, words)])
         ring.check(result.code == 74 and "cannot write standard output: the disk is full" in result.err, f"{words[0]} into a full disk", str(result))
 

@@ -50,7 +50,9 @@ class SshSupervisor {
       }
     out_.flush_before_exit();
     err_.flush_before_exit();
-    return code();
+    const int code = job_code();
+    if (code == 0 && out_.lost() != 0) base::throw_file_error("write", "standard output", out_.lost());
+    return code;
   }
 
  private:
@@ -189,7 +191,7 @@ class SshSupervisor {
     host.killed_at = Clock::now();
   }
 
-  int code() {
+  int job_code() {
     if (first_failed_ != nullptr) {
       const auto number = static_cast<size_t>(first_failed_ - hosts_.data());
       const std::string& name = job_.hosts[number].name;

@@ -48,7 +48,7 @@ std::string find_ssh();
 ///           launcher that failed
 /// Signals   the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 asks all machines to stop and save; the second ends the
 ///           connections. stop_signal.h says which signals count as one request
-/// Errors    Error if the system has no more processes
+/// Errors    Error if the system has no more processes; FileError if all succeeded and standard output lost their words
 int start_by_ssh(const SshJob& job);
 
 /// `trireme on_host`: reads its order from standard input and runs it as a child. The token is in a file in memory

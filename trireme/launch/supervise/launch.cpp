@@ -52,27 +52,48 @@ int stopped_in_between(const char* waited_for) {
   return kStoppedEarly;
 }
 
+// What became of one start of the ranks.
+struct Attempt {
+  int code = 0;
+  std::optional<Supervisor::Failure> failure = {};
+  int lost_output = 0;  // errno
+
+  // The launcher's exit code. What ranks print is their result, and one that is lost is no success.
+  int end() const {
+    if (code == 0 && lost_output != 0) base::throw_file_error("write", "standard output", lost_output);
+    return code;
+  }
+};
+
+Attempt attempt(const LaunchOptions& options, int restart_count) {
+  Supervisor supervisor(options, restart_count);
+  Attempt made;
+  made.code = supervisor.run(made.failure);
+  made.lost_output = supervisor.lost_output();
+  return made;
+}
+
 int launch_alone(LaunchOptions options) {
   if (options.max_restarts > 0) options.nodes.run = new_job_id();
   History history;
   while (true) {
-    std::optional<Supervisor::Failure> failure;
-    const int code = Supervisor(options, history.restarts).run(failure);
-    if (!failure || options.max_restarts == 0) return code;
+    const Attempt made = attempt(options, history.restarts);
+    const auto& failure = made.failure;
+    if (!failure || options.max_restarts == 0) return made.end();
     const RoundResult result{.kind = RoundResult::Kind::failed, .who = failure->who, .words = failure->words};
-    if (!goes_on(judge({&result, 1}, options.max_restarts, history))) return code;
+    if (!goes_on(judge({&result, 1}, options.max_restarts, history))) return made.end();
     if (stop_requested()) return stopped_in_between("the restart");
   }
 }
 
-RoundResult result_of(int code, const std::optional<Supervisor::Failure>& failure) {
+RoundResult result_of(const Attempt& made) {
   using Kind = RoundResult::Kind;
-  if (failure)
-    return {.kind = failure->is_consequence ? Kind::consequence : Kind::failed,
-            .who = failure->who,
-            .words = failure->words};
-  if (code == kUsageError) return {.kind = Kind::refused, .words = "its ranks were refused"};
-  return {.kind = code == 0 ? Kind::done : Kind::over, .agreed = code == kStoppedEarly};
+  if (made.failure)
+    return {.kind = made.failure->is_consequence ? Kind::consequence : Kind::failed,
+            .who = made.failure->who,
+            .words = made.failure->words};
+  if (made.code == kUsageError) return {.kind = Kind::refused, .words = "its ranks were refused"};
+  return {.kind = made.code == 0 ? Kind::done : Kind::over, .agreed = made.code == kStoppedEarly};
 }
 
 // With the launchers of other machines; each start may be on a different set of machines.
@@ -83,15 +104,14 @@ int launch_together(LaunchOptions options) {
     if (!nodes) return stopped_in_between("the other machines");
     options.nodes = *nodes;
     options.end_fd = others.end_fd();
-    std::optional<Supervisor::Failure> failure;
-    const int code = Supervisor(options, others.round()).run(failure);
-    const Verdict verdict = others.conclude(result_of(code, failure));
+    const Attempt made = attempt(options, others.round());
+    const Verdict verdict = others.conclude(result_of(made));
     if (verdict.refused) {
-      if (code != kUsageError) base::info("{}", verdict.why);
+      if (made.code != kUsageError) base::info("{}", verdict.why);
       return kUsageError;
     }
     // This machine's ranks may have succeeded where others failed.
-    if (!goes_on(verdict)) return code == 0 && !verdict.why.empty() ? 1 : code;
+    if (!goes_on(verdict)) return made.code == 0 && !verdict.why.empty() ? 1 : made.end();
   }
 }
 }  // namespace

@@ -77,7 +77,8 @@ struct LaunchOptions {
 ///           SIGUSR1 is passed on as it is, and only warns: the signal after it counts as the first
 /// Ordering  call it from the main thread before other threads exist, in a process with no other work: until it
 ///           returns, it handles all stop signals, and new children count as orphans of the job
-/// Errors    UsageError for impossible settings (no room for the ranks, executable, out_dir); Error if the system has
+/// Errors    FileError if all ranks succeeded and standard output lost what they printed (its reader may go away);
+///           UsageError for impossible settings (no room for the ranks, executable, out_dir); Error if the system has
 ///           no more processes, sockets or descriptors; nothing is left running then
 int launch_ranks(const LaunchOptions& options);
 

@@ -21,6 +21,9 @@ class Screen {
   void flush();  ///< writes what can be written without blocking
   void flush_before_exit();  ///< gives a slow reader a few seconds
 
+  /// The errno of the write that lost text; 0: none, or the reader has gone and wants no more.
+  int lost() const { return lost_; }
+
   int fd() const { return fd_; }
   bool waiting() const { return !pending_.empty(); }
   bool full() const { return pending_.size() > kMostPending; }
@@ -28,7 +31,8 @@ class Screen {
  private:
   static constexpr std::size_t kMostPending = 1 << 18;
   int fd_;
-  bool broken_ = false;  // the reader has gone: the job continues, and the logs have everything
+  bool broken_ = false;  // nothing can be written: the job continues, and the logs have everything
+  int lost_ = 0;
   std::string pending_;
 };
 

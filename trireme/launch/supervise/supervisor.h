@@ -60,6 +60,9 @@ class Supervisor {
   /// attempt may help.
   int run(std::optional<Failure>& failure);
 
+  /// After run(): the errno of standard output if it lost what the ranks printed there; 0: it has all of it.
+  int lost_output() const { return out_.lost(); }
+
  private:
   using Clock = std::chrono::steady_clock;
 
