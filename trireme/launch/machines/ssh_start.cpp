@@ -202,7 +202,7 @@ class SshSupervisor {
                         name, name));
       else if (hosts_.size() > 1)
         say(fmt::format("job failed: {} was the first machine to fail, with exit code {}", name, *first_failed_->code));
-      return *first_failed_->code;
+      return *first_failed_->code == kSshFailed ? 1 : *first_failed_->code;  // 255 is no code of ours
     }
     const bool stopped = std::ranges::any_of(hosts_, [](const Host& h) { return h.code == kStoppedEarly; });
     return stopped ? kStoppedEarly : 0;

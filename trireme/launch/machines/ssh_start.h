@@ -45,7 +45,7 @@ std::string find_ssh();
 /// Runs the job. The first machine's output is shown as it is, the others' output line by line after "[name] ".
 ///
 /// Returns   0 if the launchers of all machines succeeded, 75 if they stopped early, else the exit code of the first
-///           launcher that failed
+///           launcher that failed; 1 if it was ssh itself that failed
 /// Signals   the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 asks all machines to stop and save; the second ends the
 ///           connections. stop_signal.h says which signals count as one request
 /// Errors    Error if the system has no more processes; FileError if all succeeded and standard output lost their words
