@@ -260,6 +260,7 @@ int run_launcher(const std::vector<std::string>& arguments) {
     }
     if (flag == "--oversubscribe") options.oversubscribe = true;
     if (flag == "--tells-begin") options.tells_begin = true;
+    if (flag == "--machines") options.nodes = {.count = std::stoi(arguments[++i]), .rank = 1, .master_port = 29555};
     if (flag == "--saves-not") options.saves = false;
     if (flag == "--no-cap-kill") give_up_killing_others();
     if (flag == "--no-pin") options.pin = false;

@@ -70,6 +70,18 @@ TEST(Stop, RanksThatHaveNotBegunNeedNotAgree) {
   EXPECT_THAT(job.err(), HasSubstr("stopped by SIGTERM before the first step, with nothing saved"));
 }
 
+// Ranks of other machines may be waiting for these.
+TEST(Stop, RanksThatWaitForOtherMachinesAreWaitedForAndItIsSaid) {
+  Job job({"--launch", "1", "--machines", "2", "--tells-begin", "--", "*:ignore_term", "*:print:ready", "*:sleep:3000",
+           "*:exit:75"});
+  ASSERT_TRUE(job.wait_for("ready"));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_THAT(job.err(),
+              HasSubstr("stopping: no step has begun, so there is nothing to save; ranks wait for the others "
+                        "at most 29s; a second signal kills them at once"));
+}
+
 TEST(Stop, RanksThatHaveBegunAreWaitedFor) {
   Job job({"--launch", "2", "--tells-begin", "--", "*:begun", "*:ignore_term", "*:print:ready", "*:sleep:3500",
            "*:print:saved", "*:exit:75"});
@@ -104,6 +116,25 @@ TEST(Stop, OneRequestThatIsSentTwiceIsOne) {
   EXPECT_EQ(job.wait(), 75);
 }
 
+// As timeout -s INT does, which signals its child and then the child's group.
+TEST(Stop, OneCtrlCThatIsSentTwiceIsOne) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:print:ready", "*:sleep:400", "*:exit:75"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGINT);
+  usleep(5'000);  // or the kernel would keep one of them
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 75) << job.err();
+}
+
+TEST(Stop, ACtrlCRightAfterASigtermIsTheSameRequest) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:print:ready", "*:sleep:400", "*:exit:75"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  ASSERT_TRUE(job.wait_for("stopping: "));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 75) << job.err();
+}
+
 TEST(Stop, ASecondSignalKillsAtOnce) {
   Job job({"--launch", "2", "--", "*:ignore_term", "*:hang"});
   ASSERT_TRUE(job.wait_for("ready", 2));
@@ -122,6 +153,7 @@ TEST(Stop, ASecondCtrlCKillsAtOnce) {
   ASSERT_TRUE(job.wait_for("ready", 2));
   job.signal(SIGINT);
   ASSERT_TRUE(job.wait_for("a second Ctrl-C kills them at once"));
+  usleep(150'000);
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(), 128 + SIGINT);
   EXPECT_THAT(job.err(), HasSubstr("killed at once after"));
@@ -226,6 +258,8 @@ TEST(StopSignal, ASecondCtrlCEndsAWorldOfOne) {
         install_stop_signal();
         raise(SIGINT);
         if (!stop_requested()) _exit(1);
+        raise(SIGINT);  // timeout -s INT signals its child and then the child's group
+        usleep(150'000);
         raise(SIGINT);
         _exit(2);
       },

@@ -66,6 +66,7 @@ TEST(Stuck, ARankThatHangsInTheKernelIsNamedOnceAndLeft) {
   ASSERT_TRUE(comes_to_wait(rank));
   job.signal(SIGINT);
   ASSERT_TRUE(job.wait_for("stopping"));
+  usleep(150'000);
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(30s), 128 + SIGINT) << job.err();
   EXPECT_THAT(job.err(), AllOf(HasSubstr("rank 0 (pid " + std::to_string(rank) + ") was killed 1"),
@@ -115,6 +116,7 @@ TEST(Stuck, AnSshThatHangsInTheKernelIsNamedAndLeft) {
   ASSERT_TRUE(comes_to_wait(pid));
   job.signal(SIGINT);
   ASSERT_TRUE(job.wait_for("stopping"));
+  usleep(150'000);
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(30s), 128 + SIGKILL) << job.err();
   EXPECT_THAT(job.err(), HasSubstr("ssh (pid " + std::to_string(pid) +

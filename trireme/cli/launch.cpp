@@ -144,6 +144,7 @@ int launch_here(LaunchWords& words) {
     trained = settings_of_ranks(settings, *std::move(said));
   }
   if (trained) options.planned_bytes = planned_bytes(*trained);
+  if (trained) options.stop_patience = launch::patience_when_stopped(trained->launch.grace);
   if (const auto& shown = settings.launch.log_ranks) options.log_ranks.assign(shown->begin(), shown->end());
   if (words.log_dir) options.out_dir = *words.log_dir;
   options.arguments = words.program;

@@ -10,6 +10,7 @@
 #include "trireme/checkpoint/good.h"
 #include "trireme/launch/machines/meeting_file.h"
 #include "trireme/launch/machines/nodes.h"
+#include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/train/resume_settings.h"
 
 namespace trireme::cli {
@@ -44,6 +45,7 @@ int start_ranks(const RankStart& start, launch::RankEnvironment& environment) {
   launch::LaunchOptions options;
   options.planned_bytes = start.planned_bytes;
   options.saves = options.tells_begin = job.saves_when_stopped;
+  options.stop_patience = launch::patience_when_stopped(settings.launch.grace);
   options.oversubscribe = settings.launch.oversubscribe;
   std::optional<launch::MeetingFile> meeting;
   options.num_ranks = static_cast<int>(settings.devices.value_or(1));

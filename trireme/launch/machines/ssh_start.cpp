@@ -154,7 +154,7 @@ class SshSupervisor {
         say(fmt::format("stopping: all machines {}; a second signal ends the connections",
                         job_.saves ? "finish the step and save" : "are asked to end"));
         ask_to_stop();
-      } else if (number == SIGUSR1 || (number != SIGINT && Clock::now() - stop_asked_at_ < kSameRequest)) {
+      } else if (number == SIGUSR1 || Clock::now() - stop_asked_at_ < same_request(number, stop_signal_)) {
         continue;
       } else {
         end_connections();

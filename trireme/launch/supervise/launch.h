@@ -54,6 +54,7 @@ struct LaunchOptions {
   int max_restarts = 0;  ///< how often all ranks restart after a failure; with a rendezvous its decider counts
   std::int64_t planned_bytes = 0;  ///< of the arenas of all these ranks together, if known (room.h)
   bool tells_begin = false;  ///< ranks call report_begun(): until all have, a stop ends them within two seconds
+  std::chrono::milliseconds stop_patience = std::chrono::seconds(29);  ///< patience_when_stopped() of its ranks: told
   bool saves = true;  ///< asked to stop, ranks finish their step and save; else they only end, and messages say that
   bool oversubscribe = false;  ///< starts them even if this machine has no room for them
   Nodes nodes = {};
@@ -72,8 +73,8 @@ struct LaunchOptions {
 ///           refused its settings (then only its message is printed, once); otherwise the code of the first rank that
 ///           failed, 128 + signal if a signal killed it; also 128 + signal if a stop was requested and a rank did not
 ///           save
-/// Signals   the first SIGINT, SIGTERM or SIGHUP is passed to every rank as SIGTERM. The second kills at once; but
-///           within a second of the first only SIGINT does (timeout, Slurm and systemd may send one request twice).
+/// Signals   the first SIGINT, SIGTERM or SIGHUP is passed to every rank as SIGTERM. The second kills at once, if it is
+///           another request (stop_signal.h, same_request()): timeout, Slurm and systemd may send theirs twice.
 ///           SIGUSR1 is passed on as it is, and only warns: the signal after it counts as the first
 /// Ordering  call it from the main thread before other threads exist, in a process with no other work: until it
 ///           returns, it handles all stop signals, and new children count as orphans of the job

@@ -16,7 +16,6 @@
 namespace trireme::launch {
 namespace {
 constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGUSR1};
-constexpr std::int64_t kSameRequestNs = std::chrono::nanoseconds(kSameRequest).count();
 
 std::atomic<int> stop_reason{0};
 std::atomic<bool> passed_on{false};
@@ -51,8 +50,7 @@ void on_stop_signal(int number, siginfo_t* info, void*) {
     return;
   }
   if (number == SIGUSR1) return;
-  const bool is_ctrl_c_again = number == SIGINT && earlier == SIGINT;
-  if (!is_ctrl_c_again && now - requested_at_ns.load() < kSameRequestNs) return;
+  if (std::chrono::nanoseconds(now - requested_at_ns.load()) < same_request(number, earlier)) return;
   base::kill_child_groups();  // the kernel would end the programs, but not what they have started
   signal(number, SIG_DFL);
   raise(number);
@@ -78,6 +76,10 @@ void install(int number, void (*handler)(int, siginfo_t*, void*)) {
   sigaction(number, &action, nullptr);
 }
 }  // namespace
+
+std::chrono::milliseconds same_request(int number, int first) noexcept {
+  return std::chrono::milliseconds(number == SIGINT && first == SIGINT ? 100 : 1000);
+}
 
 void install_stop_signal() {
   for (const int number : kStopSignals) install(number, on_stop_signal);

@@ -3,8 +3,9 @@
 //
 // The training loop calls stop_requested() at its safe points, agrees with the other ranks, saves and exits with
 // kStoppedEarly. A second SIGTERM or SIGINT ends the process at once, with two exceptions. SIGUSR1 and notices only
-// warn, so the signal after them counts as the first. And a signal within a second of a SIGTERM is the same request:
-// systemd, Slurm and torchrun signal every process, and the launcher also passes the signal on.
+// warn, so the signal after them counts as the first. And a signal within a second of the first is the same request,
+// a SIGINT after a SIGINT within a tenth: systemd, Slurm, torchrun and timeout signal every process, and the launcher
+// also passes the signal on.
 #pragma once
 
 #include <chrono>
@@ -24,8 +25,10 @@ enum class WhenStopped {
   resumes,  ///< likewise with its state saved: it goes on with --resume auto
 };
 
-/// Signals within this time are one request: timeout, systemd and Slurm may send theirs twice.
-inline constexpr std::chrono::seconds kSameRequest{1};
+/// How long after a first signal, `first`, a signal `number` is the same request: timeout, systemd and Slurm may send
+/// theirs twice. Ctrl-C after Ctrl-C is a user's second one, unless it comes sooner than fingers are: timeout -s INT
+/// signals its child and then the child's group. Safe in signal handlers.
+std::chrono::milliseconds same_request(int number, int first) noexcept;
 
 // Reasons for a stop other than signals.
 constexpr int kNoticeFile = 1001;

@@ -149,7 +149,7 @@ void Supervisor::read_signals() {
       suspend_with_ranks();
     } else if (stop_signal_ == 0 || stop_signal_ == SIGUSR1) {
       if (number != stop_signal_) ask_to_stop(number);
-    } else if (number == SIGUSR1 || (number != SIGINT && Clock::now() - stop_asked_at_ < kSameRequest)) {
+    } else if (number == SIGUSR1 || Clock::now() - stop_asked_at_ < same_request(number, stop_signal_)) {
       continue;
     } else {
       kill_requested_ = true;
@@ -165,10 +165,12 @@ void Supervisor::ask_to_stop(int number) {
     if (rank.alive()) pass_on_stop(rank.outcome.pid, number);
   const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
   if (options_.quiet) return;
-  say(!options_.saves ? fmt::format("stopping: ranks are asked to end; {} kills them at once", again)
-      : ends_unbegun()
-          ? fmt::format("stopping: no step has begun, so there is nothing to save; {} kills the ranks at once", again)
-          : fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
+  if (!options_.saves) return say(fmt::format("stopping: ranks are asked to end; {} kills them at once", again));
+  if (!is_unbegun()) return say(fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
+  constexpr std::string_view kNothing = "stopping: no step has begun, so there is nothing to save";
+  say(is_alone() ? fmt::format("{}; {} kills the ranks at once", kNothing, again)
+                 : fmt::format("{}; ranks wait for the others at most {}; {} kills them at once", kNothing,
+                               base::human_duration(options_.stop_patience), again));
 }
 
 // Ctrl-Z reaches only the launcher, because the ranks are in other process groups.

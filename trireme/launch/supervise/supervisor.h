@@ -95,6 +95,7 @@ class Supervisor {
   void reap();
   void on_end(Rank& rank, int wait_status, std::int64_t peak_bytes);
   void act_on_failure();
+  bool is_unbegun() const;
   bool ends_unbegun() const;
   void end_what_has_not_begun();
   void look_for_hang();

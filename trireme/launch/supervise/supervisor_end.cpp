@@ -20,11 +20,14 @@ constexpr auto kEndOfTheKilled = 10s;     // a killed process that takes longer 
 constexpr auto kEndOfOrphans = 2s;
 }  // namespace
 
-// Whether ranks have been asked to stop and have nothing to save.
-bool Supervisor::ends_unbegun() const {
-  if (stop_signal_ == 0 || kill_sent_ || !is_alone()) return false;
+// Whether no step can have begun, so that ranks have nothing to save.
+bool Supervisor::is_unbegun() const {
   return num_started_ < options_.num_ranks || (options_.tells_begin && !all_begun());
 }
+
+// Whether ranks that have been asked to stop are not waited for. With other machines they are: these may be waiting for
+// them, and hear of the request from them.
+bool Supervisor::ends_unbegun() const { return stop_signal_ != 0 && !kill_sent_ && is_alone() && is_unbegun(); }
 
 // Ranks that are still starting would stop only at the end of their start. So they are killed.
 void Supervisor::end_what_has_not_begun() {
