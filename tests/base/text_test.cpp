@@ -63,6 +63,8 @@ TEST(Text, QuantitiesAndPlurals) {
 TEST(Text, AFileInThePlaceOfAFolderIsToldTheWayToOne) {
   EXPECT_EQ(make_a_folder_of("a/m.gguf"),
             "a/m.gguf is a file; make a model's folder of it: trireme convert a/m.gguf OUT");
+  EXPECT_EQ(make_a_folder_of("my models/m.gguf"),
+            "my models/m.gguf is a file; make a model's folder of it: trireme convert 'my models/m.gguf' OUT");
   EXPECT_EQ(make_a_folder_of("model.safetensors"),
             "model.safetensors is one safetensors file: name its folder, where config.json is");
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme::launch {
 namespace {
@@ -39,9 +40,10 @@ std::string by_shell(const std::string& quoted) {
 }
 
 TEST(ShellQuoted, AShellReadsEveryWordBack) {
-  for (const std::string word : {"plain", "a b", "it's", "", "$HOME `id`", "a\nb", "\"\\", "*", "~", "--x=y", "#"})
-    EXPECT_EQ(by_shell(shell_quoted(word)), word);
-  EXPECT_EQ(shell_quoted("--train.max_steps=3"), "--train.max_steps=3");
+  for (const std::string word :
+       {"plain", "a b", "it's", "", "$HOME `id`", "a\nb", "\"\\", "*", "~", "--x=y", "#", "Übung/模型"})
+    EXPECT_EQ(by_shell(base::shell_quoted(word)), word);
+  for (const char* plain : {"--train.max_steps=3", "Übung/模型"}) EXPECT_EQ(base::shell_quoted(plain), plain);
 }
 
 // A line break in a folder's name began a line of the batch script, and sbatch ran it.

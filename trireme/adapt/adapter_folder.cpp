@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/manifest.h"
@@ -106,9 +107,9 @@ checkpoint::Checkpoint open_base(const fs::path& folder) {
 
 std::string no_adapters_file(const fs::path& file) {
   return fmt::format(
-      "{0} is a file, and an adapter is a folder with {1}: name its folder; of a GGUF file, trireme convert {0} OUT "
+      "{0} is a file, and an adapter is a folder with {1}: name its folder; of a GGUF file, trireme convert {2} OUT "
       "makes one",
-      file.string(), kAdapterConfigName);
+      file.string(), kAdapterConfigName, base::shell_quoted(file.string()));
 }
 
 AdapterFolder open_adapter_folder(const fs::path& given) {

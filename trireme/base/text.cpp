@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
@@ -122,10 +123,21 @@ std::string near_multiples(int64_t number, int64_t unit) {
   return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
 }
 
+std::string shell_quoted(std::string_view word) {
+  const auto is_plain = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 128 || std::isalnum(byte) != 0 || std::string_view("_-+=./:,@%").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
+  std::string quoted = "'";
+  for (const char c : word) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
 std::string make_a_folder_of(const std::string& file) {
   if (file.ends_with(".safetensors"))
     return fmt::format("{} is one safetensors file: name its folder, where config.json is", file);
-  return fmt::format("{0} is a file; make a model's folder of it: trireme convert {0} OUT", file);
+  return fmt::format("{} is a file; make a model's folder of it: trireme convert {} OUT", file, shell_quoted(file));
 }
 
 std::string escape_xml(std::string_view text) {

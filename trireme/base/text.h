@@ -53,6 +53,10 @@ std::string near_multiples(int64_t number, int64_t unit);
 /// ends) become spaces.
 std::string escape_xml(std::string_view text);
 
+/// `word` as a POSIX shell reads it as one word: as it is if it is plain (letters beyond ASCII are), else in quotes.
+/// For every command that a message advises.
+std::string shell_quoted(std::string_view word);
+
 /// Ends the message "there is no meta-llama/Llama-3.2-1B: ..." in places where other programs would download the model.
 inline constexpr std::string_view kFetchFirst = "nothing is downloaded, so fetch it first and name where it lies";
 

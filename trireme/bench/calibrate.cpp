@@ -309,8 +309,8 @@ int bench_calibrate(const Settings& settings) {
                              : "",
       hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(),
       settings.bench.hardware
-          ? fmt::format("Plans read it where it is named: trireme plan MODEL --cluster {}x{}", hardware.devices,
-                        file.string())
+          ? fmt::format("Plans read it where it is named: trireme plan MODEL --cluster {}",
+                        base::shell_quoted(fmt::format("{}x{}", hardware.devices, file.string())))
           : fmt::format(
                 "Predictions for this machine read it: trireme plan MODEL --cluster {}x{}; trireme pretrain ... "
                 "--predict",

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <vector>
 
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/inspect.h"
 
 namespace trireme::checkpoint {
@@ -76,15 +77,15 @@ std::string advice_on_foreign_weights(const fs::path& folder) {
   const fs::path source = to_convert(folder, names, found);
   if (source == folder)
     return fmt::format(
-        "{0} holds its weights in {1}, which only trireme convert reads: trireme convert {0} OUT, and "
+        "{} holds its weights in {}, which only trireme convert reads: trireme convert {} OUT, and "
         "name OUT",
-        folder.string(), found);
+        folder.string(), found, base::shell_quoted(folder.string()));
   if (std::string advice = advice_on_deepspeed(folder); !advice.empty()) return advice;
   if (!source.empty())
     return fmt::format(
         "{} holds its weights in {}, which only trireme convert reads: trireme convert {} OUT, and name "
         "OUT",
-        folder.string(), found, source.string());
+        folder.string(), found, base::shell_quoted(source.string()));
   for (const char* name : {"tf_model.h5", "flax_model.msgpack"})
     if (has(names, name))
       return fmt::format(

@@ -62,8 +62,9 @@ ParsedSettings read_topic(const Topic& topic, Arguments arguments) {
 }
 
 std::string command_line(const Topic& topic, Arguments arguments) {
-  return fmt::format("trireme bench {}", topic.name) + (arguments.empty() ? "" : " ") +
-         base::join(std::vector<std::string>(arguments.begin(), arguments.end()), " ");
+  std::string line = fmt::format("trireme bench {}", topic.name);
+  for (const std::string& word : arguments) line += " " + base::shell_quoted(word);
+  return line;
 }
 
 // One micro-batch a rank, unless the settings say otherwise.

@@ -30,7 +30,7 @@ std::string output_prefix(const std::string& given) {
     throw UsageError(fmt::format(
         "error: --output {} is a folder, and trireme data tokenize writes PREFIX.bin, PREFIX.idx and PREFIX.json; name "
         "a prefix in it: --output {}",
-        given, (prefix / "tokens").string()));
+        given, base::shell_quoted((prefix / "tokens").string())));
   return prefix.string();
 }
 

@@ -10,6 +10,7 @@
 #include "trireme/adapt/open_model.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/convert.h"
@@ -92,7 +93,7 @@ int run_merge_lora(Arguments arguments) {
         "error: {} is an adapter of LitGPT, which is merged in two steps\n  trireme convert {} ADAPTER makes "
         "PEFT's folder of it, and trireme merge_lora ADAPTER --base FOLDER merges that into a folder with "
         "safetensors",
-        folder.string(), folder.string()));
+        folder.string(), base::shell_quoted(folder.string())));
   if (!adapt::is_adapter_folder(folder))
     throw UsageError(fmt::format(
         "error: {} holds no adapter: there is no {} in it\n  to merge PEFT's adapter into a model, name the "

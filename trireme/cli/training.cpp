@@ -186,7 +186,7 @@ void refuse_run_of_another_command(const Training& training, const ParsedSetting
     throw UsageError(
         fmt::format("{} {}, and trireme {} {}; go on with that run: trireme pretrain --resume {}; or begin a new run "
                     "from its weights",
-                    run, what_it_does, training.name, what_is_asked, run));
+                    run, what_it_does, training.name, what_is_asked, base::shell_quoted(run)));
   };
   const std::string_view task = config::name_of(s.task), asked = task_of(training, s);
   if (task != asked && !parsed.given("task"))

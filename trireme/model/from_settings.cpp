@@ -24,14 +24,14 @@ ModelConfig named_model(const std::string& name) {
     throw UsageError(
         fmt::format("{} is an adapter, and a model's folder is named here: name its base, and the adapter with "
                     "--lora.initial_adapter; or make a model of both first: trireme merge_lora {} --out FOLDER",
-                    name, name));
+                    name, base::shell_quoted(name)));
   const bool is_shape = std::ranges::count(catalogue_names(), name) > 0;
   if (fs::is_regular_file(name) && !is_shape) throw UsageError(base::make_a_folder_of(name));
   if (fs::is_directory(name) && !is_shape)
     throw UsageError(
-        fmt::format("the folder {0} has no config.json, which describes a model; if it holds weights of another "
-                    "program, trireme convert {0} OUT makes a model's folder of it",
-                    name));
+        fmt::format("the folder {} has no config.json, which describes a model; if it holds weights of another "
+                    "program, trireme convert {} OUT makes a model's folder of it",
+                    name, base::shell_quoted(name)));
   return catalogue_config(name);
 }
 

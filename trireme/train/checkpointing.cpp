@@ -95,7 +95,7 @@ void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wa
   throw CheckpointError(
       fmt::format("the checkpoint {} is of another optimizer: {} saved it, this run's is {}; go on with --optimizer "
                   "{}, or start a new run from its weights: trireme pretrain {}",
-                  c.path.string(), saved, wanted, saved, c.path.string()),
+                  c.path.string(), saved, wanted, saved, base::shell_quoted(c.path.string())),
       c.path.string());
 }
 
@@ -132,7 +132,7 @@ void check_optimizer(const checkpoint::Checkpoint& c, const std::vector<std::str
               ? "make the Trainer with the optimizer, momentum and precision that saved it"
               : fmt::format("go on with its optimizer, optimizer.momentum and precision.rounding, or start a new "
                             "run from its weights: trireme pretrain {}",
-                            c.path.string())),
+                            base::shell_quoted(c.path.string()))),
       c.path.string());
 }
 

@@ -15,6 +15,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/fall_back.h"
 #include "trireme/checkpoint/load.h"
@@ -86,7 +87,7 @@ Inference check_inference(const Settings& settings, const adapt::ModelPlace& pla
   if (config.is_classifier())
     throw UsageError(fmt::format(
         "{} classifies texts and writes none; predict labels with trireme evaluate {} --classify FILE.jsonl",
-        c.path.string(), c.path.string()));
+        c.path.string(), base::shell_quoted(c.path.string())));
   describe_source(c, model::build_model(config, inference_precision(settings),
                                         {.tp_rank = 0, .tp_size = static_cast<int>(mesh.tp)}));
   Inference known;

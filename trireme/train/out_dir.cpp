@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load.h"
@@ -71,7 +72,7 @@ void refuse_to_remove_the_start(const Settings& settings, const std::vector<fs::
         throw UsageError(fmt::format(
             "overwrite would remove {}, which the run starts from: choose another --out_dir, or go on with the run "
             "that saved it: trireme pretrain --resume {}",
-            start.string(), start.string()));
+            start.string(), base::shell_quoted(start.string())));
 }
 
 void remove_file(const fs::path& path) {
@@ -131,10 +132,11 @@ void refuse_another_runs_folder(const Settings& settings) {
   if (from == From::folder && lies_in(settings.resume.folder, out_dir)) return;
   throw UsageError(fmt::format(
       "{0} holds checkpoints of another run (the newest is {1}), and {2} would replace some of them and leave others: "
-      "go on with that run (trireme pretrain --resume {0}), choose another --out_dir, or remove it first with "
+      "go on with that run (trireme pretrain --resume {3}), choose another --out_dir, or remove it first with "
       "--overwrite true",
       out_dir.string(), checkpoints.front().filename().string(),
-      from == From::folder ? fmt::format("a run from {}", settings.resume.folder) : "a new one"));
+      from == From::folder ? fmt::format("a run from {}", settings.resume.folder) : "a new one",
+      base::shell_quoted(out_dir.string())));
 }
 
 void remove_earlier_run(const Settings& settings) {

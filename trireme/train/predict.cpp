@@ -37,7 +37,7 @@ Opened open_for_labels(const Settings& settings) {
                                               (o.folder.path / "config.json").string());
   if (!o.config.is_classifier())
     throw UsageError(fmt::format("{} has no classification head; train one: trireme finetune_full {} --task classify",
-                                 o.folder.path.string(), o.folder.path.string()));
+                                 o.folder.path.string(), base::shell_quoted(o.folder.path.string())));
   o.tokenizer = checkpoint_tokenizer(o.folder.path, o.config);
   return o;
 }

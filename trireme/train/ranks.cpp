@@ -231,7 +231,8 @@ void tell_hang(const Settings& settings, const launch::RankEnvironment& environm
   if (const auto verdict = launch::look_for_hang(folder)) {
     const std::string text = fmt::format("hang: {}\n{}", verdict->sentence, verdict->details);
     base::write_file_atomic(folder / launch::kVerdictName, text);
-    base::info("{}  the ranks' recorders are in {}: trireme report hang {}", text, folder.string(), settings.out_dir);
+    base::info("{}  the ranks' recorders are in {}: trireme report hang {}", text, folder.string(),
+               base::shell_quoted(settings.out_dir));
   }
 }
 

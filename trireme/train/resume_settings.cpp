@@ -8,6 +8,7 @@
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/load.h"
@@ -83,7 +84,7 @@ void refuse_another_optimizer(const RunState& state, const fs::path& folder, con
       throw UsageError(
           fmt::format("{}, and the optimizer would need other tensors than {} keeps; {}, or begin a new run from its "
                       "weights: trireme pretrain {}",
-                      change, folder.string(), way_out, folder.string()));
+                      change, folder.string(), way_out, base::shell_quoted(folder.string())));
 }
 
 // Steps and passes of a run that learns from rewards are counted in its rollouts, from the first one on.
@@ -170,10 +171,10 @@ void take_over_run(ParsedSettings& parsed) {
     return;
   }
   if (s.lora.r || s.lora.initial_adapter)
-    throw UsageError(
-        fmt::format("{} trains all weights, and {} asks for adapters; leave it out, or begin a new run from the "
-                    "weights: trireme finetune_lora {}",
-                    folder.string(), s.lora.r ? "lora.r" : "lora.initial_adapter", folder.string()));
+    throw UsageError(fmt::format(
+        "{} trains all weights, and {} asks for adapters; leave it out, or begin a new run from the "
+        "weights: trireme finetune_lora {}",
+        folder.string(), s.lora.r ? "lora.r" : "lora.initial_adapter", base::shell_quoted(folder.string())));
   if (!parsed.given("model") && !has_model(s.model.name)) {
     if (const char* reference = name_of_reference(s); reference != nullptr && !s.model.name.empty())
       throw UsageError(
@@ -193,7 +194,7 @@ void take_over_run(ParsedSettings& parsed) {
 
 std::string how_to_go_on(const Settings& settings) {
   const int64_t ranks = settings.devices.value_or(1);
-  return fmt::format("trireme pretrain --resume {}{}", settings.out_dir,
+  return fmt::format("trireme pretrain --resume {}{}", base::shell_quoted(settings.out_dir),
                      ranks > 1 ? fmt::format(" --devices {}", ranks) : "");
 }
 

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/text.h"
 #include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::launch {
@@ -19,8 +20,8 @@ constexpr int kTriesOfADisk = 5;  // a full disk may have room when the requeued
 constexpr std::chrono::seconds kEnding{30};  // for a pod's processes to end after their state is saved
 
 std::string command_of(const JobFile& job, const std::string& between) {
-  std::string text = shell_quoted(job.program);
-  for (const std::string& word : job.arguments) text += between + shell_quoted(word);
+  std::string text = base::shell_quoted(job.program);
+  for (const std::string& word : job.arguments) text += between + base::shell_quoted(word);
   return text;
 }
 
@@ -104,21 +105,10 @@ void check_k8s(const JobFile& job) {
   if (!lies_in(job.out_dir, job.mount))
     throw UsageError(
         fmt::format("error: out_dir {} is not in {}, the volume that outlives a pod (launch.volume); for instance "
-                    "--out_dir {}/out",
-                    job.out_dir, job.mount, job.mount));
+                    "--out_dir {}",
+                    job.out_dir, job.mount, base::shell_quoted(job.mount + "/out")));
 }
 }  // namespace
-
-std::string shell_quoted(const std::string& word) {
-  const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-+=./:,@%").find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) c == '\'' ? quoted += "'\\''" : quoted += c;
-  return quoted + "'";
-}
 
 std::string sbatch_file(const JobFile& job) {
   check_words(job);
@@ -165,7 +155,7 @@ std::string sbatch_file(const JobFile& job) {
       "exit $code\n",
       fmt::arg("nodes", job.num_nodes), fmt::arg("ranks", job.ranks_per_node), fmt::arg("cores", cores),
       fmt::arg("gpus", job.on_gpus ? fmt::format("#SBATCH --gpus-per-node={}\n", job.ranks_per_node) : ""),
-      fmt::arg("name", name_of(job)), fmt::arg("folder", shell_quoted(job.folder)),
+      fmt::arg("name", name_of(job)), fmt::arg("folder", base::shell_quoted(job.folder)),
       fmt::arg("signal", goes_on(job) ? signal : ""), fmt::arg("requeue", requeue),
       fmt::arg("command", command_of(job, " \\\n    ")));
 }

@@ -37,7 +37,4 @@ std::string k8s_file(const JobFile& job);
 /// Open MPI's hostfile. Its first line is a comment: the mpirun command that uses the file.
 std::string host_file(const JobFile& job);
 
-/// Quotes `word` where necessary, so that a POSIX shell reads exactly `word`.
-std::string shell_quoted(const std::string& word);
-
 }  // namespace trireme::launch

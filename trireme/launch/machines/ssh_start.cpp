@@ -15,7 +15,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
-#include "trireme/launch/machines/job_file.h"
+#include "trireme/base/text.h"
 #include "trireme/launch/supervise/output.h"
 #include "trireme/launch/supervise/spawn.h"
 #include "trireme/launch/supervise/stop_signal.h"
@@ -72,7 +72,7 @@ class SshSupervisor {
     Pipe input, output(O_NONBLOCK), errors(O_NONBLOCK);
     SpawnRequest request{.executable = job_.ssh,
                          .arguments = {job_.ssh, "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--",
-                                       told.name, shell_quoted(job_.program) + " on_host"},
+                                       told.name, base::shell_quoted(job_.program) + " on_host"},
                          .stdin_fd = input.read_end.get(),
                          .stdout_fd = output.write_end.get(),
                          .stderr_fd = errors.write_end.get(),

@@ -129,8 +129,9 @@ int Supervisor::report(std::optional<Failure>& failure) {
     std::string text = is_hang ? describe_hang(*hang_, outcomes, elapsed, first->status)
                                : describe_failure(*first, outcomes, elapsed, grace_);
     if (is_hang)
-      text += fmt::format("  the ranks' recorders are in {}: trireme report hang {}\n",
-                          base::flight_folder(options_.out_dir).string(), options_.out_dir.string());
+      text +=
+          fmt::format("  the ranks' recorders are in {}: trireme report hang {}\n",
+                      base::flight_folder(options_.out_dir).string(), base::shell_quoted(options_.out_dir.string()));
     else if (first->consequence)
       text += silent_;
     if (options_.failure_hint) {
