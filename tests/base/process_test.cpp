@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -151,6 +152,11 @@ TEST(Process, NoOtherFailureMeansThatAProcessIsGone) {
             }),
             0)
       << "an open that fails";
+}
+
+TEST(Process, ALimitOnProcessesIsNamed) {
+  EXPECT_EQ(why_not_started(EAGAIN), "the limit on processes is reached (ulimit -u, or pids.max of the control group)");
+  EXPECT_EQ(why_not_started(ENOMEM), "Cannot allocate memory");
 }
 
 TEST(Process, WhoIsGoneIsGoneAlsoWithoutProc) {

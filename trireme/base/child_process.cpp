@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 
 namespace trireme::base {
 namespace {
@@ -110,7 +111,7 @@ ChildProcess::ChildProcess(const Options& options) {
                           .parent = getpid()};
   pid_ = fork();
   if (pid_ == 0) become(becoming);
-  if (pid_ < 0) throw Error(fmt::format("cannot be started: {}", std::strerror(errno)));
+  if (pid_ < 0) throw Error(fmt::format("cannot be started: {}", why_not_started(errno)));
   setpgid(pid_, pid_);  // parent and child both do this; the later call fails harmlessly
   replace_group(0, pid_);
   start_keeper();

@@ -56,6 +56,11 @@ bool is_gone(int64_t pid, uint64_t start_ticks) {
   return now && (*now == 0 || (start_ticks != 0 && *now != start_ticks));
 }
 
+std::string why_not_started(int code) {
+  return code == EAGAIN ? "the limit on processes is reached (ulimit -u, or pids.max of the control group)"
+                        : std::strerror(code);
+}
+
 void allow_no_core_dumps() {
   // Programs that collect dumps ignore the limit, except a limit of one byte (core(5), fs/coredump.c).
   constexpr rlim_t kNone = 1;

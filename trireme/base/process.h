@@ -18,6 +18,9 @@ std::optional<uint64_t> process_start_ticks(int64_t pid);
 /// live peer that is taken for dead ends the job.
 bool is_gone(int64_t pid, uint64_t start_ticks);
 
+/// Why no process or thread could be started, for errno `code`; EAGAIN is a limit on their number.
+std::string why_not_started(int code);
+
 /// From now on no core dump of this process, or of what it starts, is written to a file or handed to a program: its
 /// memory holds a secret. It stays "dumpable" (prctl): shared memory and the diagnosis of hangs need peers and
 /// debuggers that can read it. The hard limit stays too: `prlimit --pid PID --core=unlimited` allows dumps again.

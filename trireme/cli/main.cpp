@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/mapped_ranges.h"
+#include "trireme/base/process.h"
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/cli/command.h"
@@ -156,6 +158,10 @@ int report(const std::exception& e) {
     } catch (const base::FileError& named) {
       return report(named);
     }
+  // What the standard library throws where no thread can be started; launchers say it of processes themselves.
+  if (const auto* system = dynamic_cast<const std::system_error*>(&e);
+      system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
+    return report(trireme::Error("no thread or process can be started: " + base::why_not_started(EAGAIN)));
   const bool refused =
       dynamic_cast<const trireme::UsageError*>(&e) || dynamic_cast<const trireme::CheckpointError*>(&e);
   if (refused) {

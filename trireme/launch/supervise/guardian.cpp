@@ -12,6 +12,7 @@
 
 #include "trireme/base/child_process.h"
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 #include "trireme/launch/supervise/processes.h"
 #include "trireme/launch/supervise/spawn.h"
 
@@ -89,7 +90,8 @@ Guardian::~Guardian() { stop(); }
 void Guardian::start() {
   Pipe pipe;
   pid_ = fork();
-  if (pid_ < 0) throw Error(fmt::format("launcher: cannot start the guardian process: {}", std::strerror(errno)));
+  if (pid_ < 0)
+    throw Error(fmt::format("launcher: cannot start the guardian process: {}", base::why_not_started(errno)));
   if (pid_ == 0) become_guardian(pipe.read_end.get(), marker_, at_end_);
   write_end_ = std::move(pipe.write_end);
   pidfd_ = base::FileDescriptor(open_pidfd(pid_));

@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 #include "trireme/launch/supervise/worker.h"
 
 namespace trireme::launch {
@@ -104,7 +105,7 @@ pid_t spawn_rank(const SpawnRequest& request) {
                           .launcher = getpid()};
   const pid_t pid = fork();
   if (pid == 0) become_rank(request, prepared);
-  if (pid < 0) throw Error(fmt::format("launcher: cannot start another process: {}", std::strerror(errno)));
+  if (pid < 0) throw Error(fmt::format("launcher: cannot start another process: {}", base::why_not_started(errno)));
   setpgid(pid, pid);  // parent and child both do this; the later call fails harmlessly
   return pid;
 }
