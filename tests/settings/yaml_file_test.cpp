@@ -108,6 +108,16 @@ TEST(YamlFile, AFileThatStartsWithACommaIsRefused) {
 TEST(YamlFile, ShapesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal_of_file("train: 4\n"),
               HasSubstr("train is a group of settings and takes no value\n  F:1: train: 4\n  its settings are train."));
+  EXPECT_THAT(
+      refusal_of_file("train:\n  # max_steps: 4\nseed: 1\n"),
+      HasSubstr("train is a group of settings and has none below it\n  F:1: train:\n  leave train out, or write "
+                "settings below it, with two spaces before each; its settings are train."));
+  EXPECT_THAT(
+      refusal_of_file("train:\n  max_steps:5\n"),
+      HasSubstr("train is a group of settings and takes no value; 'max_steps:5' is a text\n  F:1: train:\n  write "
+                "a space behind the colon, as in max_steps: VALUE"));
+  EXPECT_THAT(refusal_of_file("train:\n  max_steps 5\n"),
+              HasSubstr("'max_steps 5' is a text\n  F:1: train:\n  write NAME: VALUE; its settings are train."));
   EXPECT_THAT(refusal_of_file("seed: {a: 1}\n"), HasSubstr("seed wants a whole number, not a group of settings"));
   EXPECT_THAT(refusal_of_file("seed: [1, 2]\n"), HasSubstr("seed wants a whole number, not the list [1, 2]"));
   EXPECT_THAT(refusal_of_file("trian: {max_steps: 1}\n"), HasSubstr("unknown setting trian"));

@@ -329,10 +329,31 @@ class Parser {
     return "";
   }
 
+  // In YAML, a name with nothing below it has no value, and "max_steps:5" or "max_steps 5" below it is one text.
+  void refuse_value_of_group(const Given& given) {
+    const std::string settings = hint_for(table_, given.key + ".");
+    const auto add = [&](const std::string& what, const std::string& hint) {
+      problems_.add(fmt::format("{} is a group of settings and {}", given.key, what), {given.source}, hint);
+    };
+    const bool is_in_file = given.source.kind == Source::Kind::file;
+    if (is_in_file && given.kind == Given::Kind::null)
+      return add("has none below it",
+                 fmt::format("leave {} out, or write settings below it, with two spaces before each; {}", given.key,
+                             settings));
+    const size_t colon = given.text.find(':');
+    const bool has_colon = colon != std::string::npos && colon > 0 && colon + 1 < given.text.size();
+    if (!is_in_file || given.kind != Given::Kind::scalar ||
+        (!has_colon && given.source.text.find(given.text) != std::string::npos))
+      return add("takes no value", settings);
+    add(fmt::format("takes no value; '{}' is a text", base::shortened(given.text)),
+        has_colon ? fmt::format("write a space behind the colon, as in {}: VALUE",
+                                base::shortened(given.text.substr(0, colon)))
+                  : fmt::format("write NAME: VALUE; {}", settings));
+  }
+
   void refuse_key(const Given& given) {
     if (!given.key.empty() && table_.section_named(given.key) != nullptr) {
-      problems_.add(fmt::format("{} is a group of settings and takes no value", given.key), {given.source},
-                    hint_for(table_, given.key + "."));
+      refuse_value_of_group(given);
       return;
     }
     if (const std::string flag = negated(given.key); !flag.empty()) {
