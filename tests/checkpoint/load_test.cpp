@@ -1,8 +1,10 @@
 #include "trireme/checkpoint/load.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <atomic>
@@ -139,6 +141,11 @@ TEST(Load, PathsThatAreNoCheckpointsAreExplained) {
   EXPECT_THAT(
       error_of([&] { open_checkpoint(out.path()); }),
       HasSubstr("is the folder of a run that has saved no checkpoint yet; start it again with its own command"));
+  std::ofstream(out / ".lock") << R"({"pid": 1, "host": "node1"})";
+  const base::FileDescriptor held = base::open_file(out / ".lock", O_RDONLY);
+  ASSERT_EQ(flock(held.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }),
+              HasSubstr("has saved no checkpoint yet, and still runs (process 1 on node1); wait for its first save"));
 }
 
 TEST(Load, AFolderOfHuggingFaceNeedsNoManifest) {

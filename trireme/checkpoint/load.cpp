@@ -1,16 +1,24 @@
 #include "trireme/checkpoint/load.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <tuple>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/foreign_weights.h"
@@ -113,6 +121,22 @@ void open_with_manifest(Checkpoint& checkpoint, Advice advice) {
   }
 }
 
+// "process 812 on node1": who holds the lock of the run's folder (launch/machines/folder_lock.h). Empty: nobody else.
+std::string who_runs_in(const fs::path& folder) try {
+  const fs::path path = folder / ".lock";
+  if (!base::is_file(path) || std::getenv("TRIREME_LOCK_FD") != nullptr) return "";  // or this rank's own job has it
+  const base::FileDescriptor lock = base::open_file(path, O_RDONLY);
+  if (::flock(lock.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return "";
+  const auto holder = base::parse_json_if_sound(base::read_file(path, 1 << 16));
+  if (!holder.is_object()) return "another process";
+  const int64_t pid = holder.at("pid");
+  return pid == ::getpid() ? "" : fmt::format("process {} on {}", pid, holder.at("host").get<std::string>());
+} catch (const base::FileError&) {
+  return "";
+} catch (const nlohmann::json::exception&) {  // written by another version
+  return "another process";
+}
+
 [[noreturn]] void refuse_folder_without_weights(const fs::path& path) {
   std::vector<PassedOver> passed_over;
   const std::optional<fs::path> latest = find_latest(path, &passed_over);
@@ -124,6 +148,10 @@ void open_with_manifest(Checkpoint& checkpoint, Advice advice) {
     more =
         fmt::format(", and none of the {} in it is good; the newest is {}: {}",
                     base::plural(std::ssize(passed_over), "checkpoint"), newest.path.string(), newest.verdict.problem);
+  } else if (const std::string holder = who_runs_in(path); !holder.empty()) {
+    fail_load(path, fmt::format("{} is the folder of a run that has saved no checkpoint yet, and still runs ({}); wait "
+                                "for its first save (train.save_interval)",
+                                path.string(), holder));
   } else if (fs::exists(path / kRunFile)) {
     fail_load(path, fmt::format("{} is the folder of a run that has saved no checkpoint yet; start it again with its "
                                 "own command (--resume auto starts afresh where there is none)",
