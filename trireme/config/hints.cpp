@@ -189,6 +189,10 @@ std::vector<StrayVariable> stray_variables(const Table& table, std::span<const s
   std::vector<StrayVariable> found;
   for (const std::string& name : names) {
     if (!name.starts_with(kPrefix) || std::find(kOfOurOwn.begin(), kOfOurOwn.end(), name) != kOfOurOwn.end()) continue;
+    if (name == "TRIREME_CONFIG") {  // nearly a setting's name, and many programs read such a variable
+      found.push_back({name, "a file is named on the command line: --config FILE"});
+      continue;
+    }
     const std::string near = nearest_name(table, name);
     if (near == name) continue;  // a setting
     if (!near.empty())
