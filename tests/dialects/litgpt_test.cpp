@@ -11,6 +11,7 @@ std::string ours(std::string key, std::string text) {
 
 TEST(LitGpt, NamesClassesByModuleAndArguments) {
   EXPECT_EQ(ours("data.class_path", "litgpt.data.Alpaca"), "data Alpaca");
+  EXPECT_EQ(ours("data", "my.txt"), "data my.txt");
   EXPECT_EQ(ours("data.init_args.json_path", "chat.jsonl"), "data.train_data_path chat.jsonl");
   EXPECT_EQ(ours("optimizer.class_path", "torch.optim.AdamW"), "optimizer AdamW");
   EXPECT_EQ(ours("train.epochs", "5"), "train.epochs 5");

@@ -52,6 +52,8 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
       {{"--dataset_name", "c4"}, {"nothing is downloaded", "data.train_data_path"}},
       {{"--attn_implementation", "sdpa"}, {"leave it out"}},
       {{"--tran", "3"}, {"unknown setting tran", "the group train", "train.global_batch_size"}},
+      {{"--data", "my.txt"}, {"not 'my.txt'", "a path is given with --data TextFiles --data.train_data_path my.txt"}},
+      {{"--data", "a b/c"}, {"a path is given with --data TextFiles --data.train_data_path 'a b/c'"}},
       {{"--out_dir", ""}, {"out_dir wants text, not an empty text"}},
       {{"--data.train_data_path="}, {"data.train_data_path wants text", "not an empty text"}},
       {{"--data.tokenizer", ""}, {"data.tokenizer wants text", "not an empty text"}},
@@ -122,6 +124,10 @@ TEST(Refusals, OfTheEnvironmentNameTheNearestVariable) {
   EXPECT_THAT(refusal_of_variable("TRIREME_TRAIN_MICRO_BATCHSIZE"),
               HasSubstr("TRIREME_TRAIN_MICRO_BATCHSIZE in the environment is no setting\n"
                         "  the nearest is TRIREME_TRAIN_MICRO_BATCH_SIZE"));
+  EXPECT_THAT(
+      refusal_of_variable("TRIREME_CONFIG"),
+      HasSubstr("TRIREME_CONFIG in the environment is no setting\n  a file is named on the command line: --config "
+                "FILE"));
   EXPECT_THAT(refusal_of_variable("TRIREME_SEDE"), HasSubstr("the nearest is TRIREME_SEED"));
   EXPECT_THAT(refusal_of_variable("TRIREME_OPTIMIZER_QUUX"), HasSubstr("unset TRIREME_OPTIMIZER_QUUX"));
   for (const char* name : {"TRIREME_TRAIN_MICRO_BATCH_SIZE", "TRIREME_JOB_ID", "TRIREME_RUN", "TRIREME_STORE_FD",

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <span>
+#include <system_error>
 #include <type_traits>
 
 #include "trireme/base/json.h"
@@ -56,10 +58,18 @@ Refusal wrong_type(const Setting& setting, const Given& given) {
   return {fmt::format("{} wants {}, not {}", setting.key, wanted(setting), shown(given)), ""};
 }
 
+bool is_a_path(const std::string& text) {
+  std::error_code ignored;
+  return text.find_first_of("/.") != std::string::npos || (!text.empty() && std::filesystem::exists(text, ignored));
+}
+
 Refusal not_among(const Setting& setting, const Given& given, const std::vector<std::string>& names) {
   Refusal refusal = wrong_type(setting, given);
-  if (const std::optional<std::string> near = base::nearest(lower(given.text), names))
+  if (!setting.rules.with_path.empty() && is_a_path(given.text)) {
+    refusal.hint = fmt::format("a path is given with {} {}", setting.rules.with_path, base::shell_quoted(given.text));
+  } else if (const std::optional<std::string> near = base::nearest(lower(given.text), names)) {
     refusal.hint = fmt::format("the nearest is {}", *near);
+  }
   for (const auto& [word, way_out] : setting.rules.other_values)
     if (lower(given.text) == word) refusal.hint = way_out;
   return refusal;

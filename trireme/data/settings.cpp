@@ -61,7 +61,8 @@ config::Section section(DataSettings& s) {
       .rows = {{"data", &s.name,
                 "source of the text: Austen (the default corpus) or TextFiles; conversations: JSON, or one of LitGPT's "
                 "data sets by name, whose file has to be there",
-                Rules{.other_values = {{"tinyllama", kAsTexts},
+                Rules{.with_path = "--data TextFiles --data.train_data_path",
+                      .other_values = {{"tinyllama", kAsTexts},
                                        {"tinystories", kAsTexts},
                                        {"microllama", kAsTexts},
                                        {"openwebtext", kAsTexts},

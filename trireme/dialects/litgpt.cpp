@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "trireme/dialects/litgpt_model.h"
@@ -19,8 +20,12 @@ namespace {
 
 using config::Given;
 
-// torch.optim.AdamW, litgpt.data.Alpaca
+// torch.optim.AdamW, litgpt.data.Alpaca; my.txt is a file.
 void last_part(Given& given) {
+  constexpr std::string_view kModules[] = {"torch.",        "torchao.",      "litgpt.",       "lit_gpt.",
+                                           "lightning.",    "bitsandbytes.", "galore_torch.", "deepspeed.",
+                                           "transformers.", "thunder."};
+  if (std::ranges::none_of(kModules, [&](std::string_view module) { return given.text.starts_with(module); })) return;
   const bool is_name =
       std::ranges::all_of(given.text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
   if (is_name) given.text.erase(0, given.text.rfind('.') + 1);
