@@ -16,6 +16,7 @@
 
 #include "tests/data/refusal.h"
 #include "trireme/base/error.h"
+#include "trireme/launch/identity/network.h"
 #include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/supervise/stop_signal.h"
 
@@ -488,6 +489,14 @@ TEST_F(Machines, AndTheLookingForTheLauncherThatDecides) {
   o.port = 1;  // nobody is there
   EXPECT_THROW(other(std::move(o)), Stopped);
   stopper.join();
+}
+
+TEST(Network, ADoubtfulPlaceToMeetIsNamed) {
+  EXPECT_THAT(doubt_about("nosuchhost.invalid", false),
+              HasSubstr("no name service of this machine knows nosuchhost.invalid"));
+  EXPECT_THAT(doubt_about("192.0.2.1", true), HasSubstr("192.0.2.1 is no address of this machine, which has "));
+  EXPECT_EQ(doubt_about("192.0.2.1", false), "");
+  EXPECT_EQ(doubt_about("127.0.0.1", true), "");
 }
 
 }  // namespace

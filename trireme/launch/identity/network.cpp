@@ -1,6 +1,7 @@
 #include "trireme/launch/identity/network.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -84,6 +85,16 @@ std::string own_address_for(const std::string& host) {
   bool is_ours = false;
   for_each_interface([&](const ifaddrs&, in_addr of) { return is_ours = of.s_addr == address->sin_addr.s_addr; });
   return is_ours ? text : "";
+}
+
+std::string doubt_about(const std::string& host, bool is_here) {
+  const addrinfo wanted{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), nullptr, &wanted, &found);
+  if (code != 0) return fmt::format("no name service of this machine knows {} ({})", host, gai_strerror(code));
+  freeaddrinfo(found);
+  if (!is_here || !resolve(host) || !own_address_for(host).empty()) return "";
+  return fmt::format("{} is no address of this machine, which has {}", host, own_address());
 }
 
 std::vector<std::string> interfaces() {

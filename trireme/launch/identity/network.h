@@ -25,6 +25,10 @@ bool is_loopback(const std::string& host);
 /// machine. 0.0.0.0 if `host` is a name that means loopback on this machine only.
 std::string own_address_for(const std::string& host);
 
+/// What is doubtful about `host`, where machines meet: no name service knows it, or, if `is_here` says that it means
+/// this machine, this machine has other addresses. Empty: nothing. A name may still become known, as those of pods do.
+std::string doubt_about(const std::string& host, bool is_here);
+
 /// The names of this host's interfaces that have an IPv4 address.
 std::vector<std::string> interfaces();
 

@@ -45,6 +45,9 @@ Rendezvous::Rendezvous(RendezvousOptions options)
     server_ = std::make_unique<store::Server>(std::move(options_.listener),
                                               store::ServerOptions{.token = options_.token, .job = options_.job});
     host = server_->reachable_at();
+  } else if (const std::string doubt = doubt_about(host, options_.node_rank == 0); !doubt.empty()) {
+    base::warn("{}; this machine waits for it all the same, at most {} (launch.join_timeout)", doubt,
+               base::human_duration(options_.join_timeout));
   }
   try {
     client_ = std::make_unique<store::Client>(store::ClientOptions{.place = {host, options_.port, options_.token},
