@@ -203,10 +203,23 @@ def a_resume_knows_its_settings(r):
     ring.check(result.code == 2 and f"trireme pretrain --resume {out}" in result.err, "and beside them it is told how to go on", str(result))
 
 
+def data_that_is_elsewhere_is_named(r):
+    r.train("near", train__max_steps=1, data__train_data_path=r.text.name)
+    (r.folder / "elsewhere").mkdir()
+    command = [r.program, "pretrain", "--resume", str(r.folder / "near"), "--train.max_steps", "2"]
+    result = r.run(["bash", "-c", 'cd elsewhere && exec "$0" "$@"', *command])
+    ring.check(result.code == 2 and f"data.train_data_path {r.text.name} is taken over from the checkpoint" in result.err
+               and "relative to the folder that this starts in, and is not there: say where the data is now, --data.train_data_path PATH" in result.err,
+               "a run that goes on elsewhere says whose its data is", str(result))
+    result = r.run(["bash", "-c", 'cd elsewhere && exec "$0" "$@"', *command, "--data.train_data_path", f"../{r.text.name}"])
+    ring.check(result.code == 0, "and goes on with data that is named again", str(result))
+
+
 with ring.Ring(sys.argv[1]) as r:
     a_folder_holds_one_run(r)
     commands_that_measure_keep_their_records_apart(r)
     a_resume_knows_its_settings(r)
+    data_that_is_elsewhere_is_named(r)
     goes_on_elsewhere(r)
     saves_beside_training(r)
     source = random.Random(5)

@@ -6,7 +6,9 @@
 #include <array>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -197,6 +199,28 @@ void refuse_run_of_another_command(const Training& training, const ParsedSetting
   if (training.name == "finetune_lora" && !adapts) refuse("trains all weights", "trains adapters");
 }
 
+// A resumed run names its data as the command did that began it, from the folder where that was typed.
+void refuse_data_that_is_elsewhere(const ParsedSettings& parsed) {
+  namespace fs = std::filesystem;
+  const Settings& s = parsed.settings;
+  if (s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
+  const std::pair<std::string, std::optional<std::string>> kPaths[] = {{"data.train_data_path", s.data.train_data_path},
+                                                                       {"data.val_data_path", s.data.val_data_path},
+                                                                       {"grpo.prompts", s.grpo.prompts}};
+  for (const auto& [key, path] : kPaths) {
+    const auto source = parsed.provenance.find(key);
+    std::error_code ignored;
+    if (!path || path->empty() || source == parsed.provenance.end() ||
+        source->second.kind != config::Source::Kind::checkpoint || fs::exists(*path, ignored) ||
+        fs::exists(*path + ".idx", ignored))  // the PREFIX of a tokenized set
+      continue;
+    throw UsageError(
+        fmt::format("{} {} is taken over from the {}{}, and is not there: say where the data is now, --{} PATH", key,
+                    *path, source->second.place,
+                    fs::path(*path).is_relative() ? ", relative to the folder that this starts in" : "", key));
+  }
+}
+
 // What the start would refuse in the places of this machine. Ranks on other hosts see others.
 void check_places(const Settings& settings) {
   if (settings.launch.print || settings.launch.hosts || settings.launch.hostfile) return;
@@ -261,6 +285,7 @@ int run_training(const Training& training, Arguments arguments) {
                 .complete =
                     [&](ParsedSettings& parsed) {
                       refuse_run_of_another_command(training, parsed);
+                      refuse_data_that_is_elsewhere(parsed);
                       replace_default_length(parsed);
                       complete_task(parsed);
                     },
