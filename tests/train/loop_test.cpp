@@ -52,7 +52,7 @@ class Loop : public testing::Test {
   std::vector<double> losses(const std::string& out) const {
     std::vector<double> all;
     for (const observe::MetricsRow& row : observe::read_metrics(folder_ / out / "metrics.jsonl"))
-      all.push_back(row.loss);
+      all.push_back(row.loss.value());
     return all;
   }
 

@@ -127,7 +127,7 @@ Initializer initializer_of(const std::string& name, size_t dims) {
 }
 
 // A tensor is one parameter, under its first name; each part lists it once.
-std::vector<ParameterSpec> name_parameters(Wrapped& part, TensorNames& seen, const Divisions& divisions, int tp_rank) {
+std::vector<ParameterSpec> name_parameters(Wrapped& part, ParameterNames& seen, const Divisions& divisions, int tp_rank) {
   std::vector<ParameterSpec> specs;
   std::vector<NamedTensor> kept;
   std::set<std::string> mine;
@@ -171,7 +171,7 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
   const at::Tensor targets = example.targets.detach().clone();
   m.own_inputs = spec_of("inputs", x);
   m.own_targets = spec_of("targets", targets);
-  TensorNames names;
+  ParameterNames names;
   std::vector<std::unique_ptr<WrappedUnit>> units;
   for (Wrapped& part : parts) {
     std::vector<ParameterSpec> specs = name_parameters(part, names, divisions, parallel.tp_rank);

@@ -167,7 +167,7 @@ void WrappedUnit::note_changes(const std::vector<int64_t>& before, bool buffers_
 
 // Autograd reaches them, but they are no parameter of any part. Those that outlive the graph were there before it: the
 // others are made in forward, as for a gradient inside a model.
-std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& graph, const TensorNames& names) {
+std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& graph, const ParameterNames& names) {
   std::vector<WeakTensor> strange;
   for (const at::Tensor& leaf : leaves_of(graph.output)) {
     if (leaf.is_same(graph.input)) continue;
@@ -186,7 +186,7 @@ std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& gr
   return strange;
 }
 
-at::Tensor WrappedUnit::probe(const Example& example, bool first, const TensorNames& names) {
+at::Tensor WrappedUnit::probe(const Example& example, bool first, const ParameterNames& names) {
   std::vector<at::Tensor> kept;
   for (const auto* list : {&part_.frozen, &part_.buffers})
     for (const NamedTensor& b : *list) kept.push_back(b.tensor);

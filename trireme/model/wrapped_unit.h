@@ -41,7 +41,7 @@ class AllocationWatch {
 };
 
 /// Names of parameters, by their TensorImpl.
-using TensorNames = std::map<const void*, std::string>;
+using ParameterNames = std::map<const void*, std::string>;
 
 class WrappedUnit : public Unit {
  public:
@@ -52,7 +52,7 @@ class WrappedUnit : public Unit {
   /// Runs the part once; returns its output (of the last part: the loss) and stores its shape and memory. `names`: the
   /// trainable parameters of all parts.
   /// Errors    UsageError if the part computes with a parameter that it does not register
-  at::Tensor probe(const Example& example, bool first, const TensorNames& names);
+  at::Tensor probe(const Example& example, bool first, const ParameterNames& names);
   /// The parameters that probe()'s output was computed from, by autograd.
   const std::set<std::string>& reached() const { return reached_; }
 
@@ -90,7 +90,7 @@ class WrappedUnit : public Unit {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
   bool is_loss() const { return part_.loss != nullptr; }
-  std::vector<WeakTensor> strange_leaves(const Graph& graph, const TensorNames& names);  // and fills reached_
+  std::vector<WeakTensor> strange_leaves(const Graph& graph, const ParameterNames& names);  // and fills reached_
   void bind(const UnitTensors& t) const;
   std::vector<int64_t> versions() const;
   void refuse_draws() const;

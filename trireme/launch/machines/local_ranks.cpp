@@ -147,7 +147,10 @@ void find_local_ranks(RankEnvironment& environment, const Settings& settings) {
   const Said said = said_by_ranks(client, e, timeout, gives_up);
   if (!e.local_is_unknown) return;
   const std::string why = unlike_said(said.hosts, said.local_ranks);
-  if (!why.empty()) throw UsageError(tell_all(client, e, why));  // every rank finds it
+  if (!why.empty()) {  // every rank finds it
+    tell_all(client, e, why, base::kRefused);
+    throw UsageError(why);
+  }
   place_among(said.hosts, e);
 }
 
