@@ -76,10 +76,8 @@ class Trainer {
 
   /// Stores a copy of one micro-batch of this rank, so the caller may fill its tensors again. Ranks of one data_index()
   /// (along pp and tp) must pass the same micro-batch.
-  /// Errors    ShapeError if its shape is not the example's, or its numbers would be cut (2.5 as a whole number, 300 as
-  /// a
-  ///           byte);
-  ///           UsageError if `accumulate` are stored already
+  /// Errors    ShapeError if its shape is not the example's, or the example's dtype cannot hold its numbers (2.5 or
+  ///           300 in a byte); UsageError if `accumulate` are stored already
   void backward(const at::Tensor& inputs, const at::Tensor& targets);
 
   /// Runs forward, backward and the optimizer over the stored micro-batches. Collective. They are gone afterwards, also
