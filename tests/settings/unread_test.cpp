@@ -93,6 +93,7 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
   EXPECT_EQ(unread("language", {"--optimizer.base_batch_size", "8", "--optimizer.lr_scaling", "linear"}), "");
   EXPECT_THAT(unread("language", {"--eval.evaluate_example", "random"}), HasSubstr("give eval.max_new_tokens"));
   EXPECT_EQ(unread("language", {"--train.lr_decay", "constant", "--train.min_lr", "0"}), "");
+  EXPECT_EQ(unread("language", {"--train.lr_decay", "OneCycleLR", "--train.lr_warmup_steps", "0"}), "");
 }
 
 TEST(Unread, WhatAnotherSettingTurnsOffIsRefused) {

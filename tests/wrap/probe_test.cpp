@@ -135,9 +135,13 @@ std::vector<double> losses_of(Trainer& trainer, const model::Example& batch) {
 constexpr schedule::Recompute kModes[] = {schedule::Recompute::none, schedule::Recompute::full};
 
 struct CenteredImpl : nn::Module {
-  CenteredImpl() { layer = register_module("layer", nn::Linear(3, 3)); }
-  at::Tensor forward(const at::Tensor& x) { return layer(x.sub_(0.5).mul_(3)); }
+  CenteredImpl() {
+    layer = register_module("layer", nn::Linear(3, 3));
+    scale = register_parameter("scale", torch::full({3}, 3.0));
+  }
+  at::Tensor forward(const at::Tensor& x) { return layer(x.sub_(0.5).mul_(scale)); }
   nn::Linear layer{nullptr};
+  at::Tensor scale;
 };
 TORCH_MODULE(Centered);
 

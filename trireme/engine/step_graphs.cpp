@@ -78,8 +78,9 @@ std::pair<int, int> Engine::graphs() const {
 }
 
 bool Engine::only_launches(const Action& a) const {
-  if (schedule::is_computation(a.kind))
-    return std::ranges::none_of(inside_, [](const auto& ranks) { return ranks != nullptr; });
+  if (schedule::is_computation(a.kind))  // rotary tables that follow the texts of a micro-batch are chosen by the host
+    return !plan_.request.documents.lengths &&
+           std::ranges::none_of(inside_, [](const auto& ranks) { return ranks != nullptr; });
   switch (a.kind) {
     case ActionKind::reduce_gradient:
     case ActionKind::all_reduce_gradient:

@@ -88,11 +88,11 @@ Trainer::Trainer(model::Model model, TrainerOptions options)
 
 // Rounding is no loss. But 300 as a byte would be 44, and 1e39 in float32 infinite.
 static bool fits(const at::Tensor& given, at::ScalarType dtype) {
-  if (given.scalar_type() == dtype) return true;
+  if (c10::promoteTypes(given.scalar_type(), dtype) == dtype) return true;  // it widens
   if (!c10::canCast(given.scalar_type(), dtype)) return false;
   const at::Tensor there = given.to(dtype);
-  return c10::isFloatingType(dtype) ? there.isfinite().equal(given.isfinite())
-                                    : there.to(given.scalar_type()).equal(given);
+  return c10::isFloatingType(dtype) || c10::isComplexType(dtype) ? there.isfinite().equal(given.isfinite())
+                                                                 : there.to(given.scalar_type()).equal(given);
 }
 
 void Trainer::check_batch(const MicroBatch& b) const {
@@ -197,11 +197,16 @@ StepResult Trainer::step(double lr) {
   is_half_stepped_ = false;
   ++steps_;
   if (loss_scale_) loss_scale_->update(result.overflowed);
-  if (loss_scale_ && loss_scale_->exhausted())
-    throw Error(
-        fmt::format("[trainer] step {}: a gradient overflows even at the lowest loss scale, {:g}; take a lower "
-                    "learning rate, or bfloat16 or float32",
-                    steps_, loss_scale_->options().minimum));
+  if (loss_scale_ && loss_scale_->exhausted()) {
+    const optim::LossScaleOptions& o = loss_scale_->options();
+    throw Error(o.dynamic
+                    ? fmt::format("[trainer] step {}: a gradient overflows even at the lowest loss scale, {:g}; take a "
+                                  "lower learning rate, or bfloat16 or float32",
+                                  steps_, o.minimum)
+                    : fmt::format("[trainer] step {}: {} steps in a row were skipped, because a gradient overflows "
+                                  "with the loss scale {:g}; take a smaller one, or a dynamic one",
+                                  steps_, optim::LossScale::kMostInARow, o.initial));
+  }
   return result;
 }
 

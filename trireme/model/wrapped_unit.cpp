@@ -283,6 +283,7 @@ double WrappedUnit::forward_flops(const BatchShape&) const {
 }
 
 void WrappedUnit::bind(const UnitTensors& t) const {
+  check_unchanged();  // before a part behind this one steps inside the backward pass
   for (size_t i = 0; i < t.parameters.size(); ++i) {
     void* const address = t.parameters[i].data_ptr();
     at::Tensor parameter = parameters_[i];
@@ -313,7 +314,9 @@ WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
   const at::AutoGradMode grad(true);
   Graph g{.input = input_of(t)};
   if (t.input.defined()) g.input.requires_grad_();
-  g.output = is_loss() ? part_.loss(g.input, t.targets) : part_.forward(g.input);
+  // A first part may change it in place with its parameters, and the handle would become part of the graph.
+  const at::Tensor x = t.input.defined() ? g.input : g.input.detach();
+  g.output = is_loss() ? part_.loss(x, t.targets) : part_.forward(x);
   return g;
 }
 
@@ -409,7 +412,6 @@ void WrappedUnit::backward(UnitTensors& t) const {
 }
 
 std::vector<at::Tensor> WrappedUnit::gradients(const Graph& g, const at::Tensor& incoming) const {
-  check_unchanged();
   std::vector<at::Tensor> wanted = parameters_;
   if (g.input.requires_grad()) wanted.push_back(g.input);
   if (wanted.empty() || !g.output.requires_grad()) return std::vector<at::Tensor>(wanted.size());

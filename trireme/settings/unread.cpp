@@ -44,6 +44,7 @@ bool corrects_for_sampling(const Settings& s) { return s.grpo.correction() != tr
 bool has_no_rate_of_its_own(const Settings& s) { return !s.optimizer.relative_step.value_or(false); }
 
 bool warms_up(const Settings& s) {
+  if (s.train.lr_warmup_steps == 0) return true;  // which asks for nothing
   using optim::LrDecay;
   const LrDecay decay = s.train.lr_decay;
   return decay != LrDecay::one_cycle_lr && decay != LrDecay::one_cycle && decay != LrDecay::lr_range_test;
@@ -77,7 +78,11 @@ const ReadBy kReadBy[] = {
     {"optimizer.lr", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
     {"optimizer.lr_scaling", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
     {"train.lr_decay", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
-    {"train.lr_warmup_steps", {}, has_no_rate_of_its_own, kOwnRate, "take optimizer.warmup_init true"},
+    {"train.lr_warmup_steps",
+     {},
+     [](const Settings& s) { return has_no_rate_of_its_own(s) || s.train.lr_warmup_steps == 0; },
+     kOwnRate,
+     "take optimizer.warmup_init true"},
     {"train.lr_warmup_steps",
      {},
      warms_up,

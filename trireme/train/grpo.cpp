@@ -148,7 +148,7 @@ class Grpo : public Task {
     rows_->load(to, (int64_t{micro_batch} * r.num_data_ranks() + r.data_index()) * r.shape.micro_batch, true);
   }
 
-  int64_t supervised_tokens(int64_t) const override { return std::max<int64_t>(1, tokens_); }
+  int64_t supervised_tokens(int64_t) const override { return tokens_; }
   std::optional<int> used_micro_batches(int64_t) const override {
     const plan::StepRequest& r = s_.engine->plan().request;
     const int64_t of_round = r.shape.micro_batch * r.num_data_ranks();

@@ -85,7 +85,7 @@ std::vector<int64_t> sample_prompt(const Settings& settings, const data::Trainin
                                                      static_cast<uint64_t>(data::count_documents(*data.examples)))
                               : number.value_or(0);
     std::vector<int32_t> opening;
-    if (!data.chat_template.empty())
+    if (settings.data.learn == text::Learn::all && !data.chat_template.empty())
       opening = text::ChatEncoder(tokenizer, text::find_chat_family(data.chat_template)).opening_of_reply();
     const auto found = data.chat_template.empty()
                            ? std::nullopt

@@ -96,7 +96,8 @@ plan::StepRequest request_without_offload(const Settings& settings, const model:
                     ? model::DocumentRequest{.attention = true, .positions = true}
                     : model::DocumentRequest{.attention = settings.data.reset_attention_mask,
                                              .positions = settings.data.reset_position_ids};
-  r.documents.lengths = model.rotates_by_length();
+  // References of pairs are computed in other micro-batches than they are compared in, so there a row's length counts.
+  r.documents.lengths = model.rotates_by_length() && settings.task != Learning::preferences;
   if (settings.task == Learning::rewards) {
     r.generation = generate::shape_of(model, room_for_answers(settings.grpo), /*longest_prompt=*/0);
     const int64_t tp = r.size(comm::Axis::tp);
