@@ -101,6 +101,19 @@ def fits(r):
     ring.check(result.code == 0 and "train.max_seq_length that fits is 128\n" in result.out, "of a model with few positions the longest sequence is found", str(result))
 
 
+def counts_host_memory(r):
+    """What devices offload has to fit their machine: the verdict, the figures and --fit say so."""
+    words = ["llama-3-8b", "--cluster", "1xRTX-4090", "--train.max_seq_length", "2048", "--train.micro_batch_size", "1", "--recompute", "full"]
+    words += [word for kind in ("optimizer", "master", "gradients", "parameters", "activations") for word in (f"--offload.{kind}", "cpu")]
+    found, text = figures(r, *words)
+    ring.check(found["host_bytes"] > 128e9 and found["host_room_bytes"] == 128e9 and found["disk_bytes"] == 0 and found["memory_bytes"] < found["room_bytes"],
+               "the machine's memory is too small, not the device's", str(found))
+    ring.check("; does NOT fit: offload.* takes " in text and f"host     {found['host_bytes'] / 1e9:.2f} GB of a machine's memory for offload.*; it has 128.0 GB\n" in text and "; fits" not in text
+               and "\ntry " in text, "the plan says so", text)
+    _, text = figures(r, *words, "--fit", "micro_batch")
+    ring.check("fit      no train.micro_batch_size fits, not even 1; try " in text, "and --fit finds nothing", text)
+
+
 def says_what_gpus_refuse(r):
     """A plan on GPUs has adapters' default dropout, which a run there refuses: it is said; and one device communicates nothing."""
     words = [*SMALL, "--cluster", "1xA10", "--lora.r", "8"]
@@ -277,6 +290,7 @@ with ring.Ring(sys.argv[1]) as r:
     says_what_to_try(r)
     explains_adapters_and_rings(r)
     fits(r)
+    counts_host_memory(r)
     says_what_gpus_refuse(r)
     counts_what_is_computed(r)
     takes_what_hardware_says(r)

@@ -1,12 +1,17 @@
 #include "trireme/costs/step_costs.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "support.h"
 #include "trireme/base/error.h"
 #include "trireme/costs/report.h"
 #include "trireme/plan/arithmetic.h"
+#include "trireme/plan/stage_plans.h"
 
 namespace trireme::costs {
 namespace {
@@ -213,6 +218,32 @@ TEST(StepCosts, WhatADiskTakesOfACoreHidesBehindWaitsForIt) {
       if (schedule::is_transfer(a.kind)) gigabytes += 1e-9 * double(a.bytes);
     EXPECT_NEAR((p.step - without) / (0.1 * gigabytes), slow ? 0.15 : 1, slow ? 0.15 : 0.01);
   }
+}
+
+// Two stages on one machine, or each on its own: what they offload adds up where they share a memory.
+TEST(StepCosts, WhatDevicesOffloadHasToFitTheirMachine) {
+  engine::Job job{.model = engine::small_llama(), .precision = engine::kMixed, .mesh = {.pp = 2, .shard = 1}};
+  job.offload = {.optimizer = schedule::Tier::cpu, .master = schedule::Tier::disk};
+  const plan::StepRequest r = engine::request_of(job, 0);
+  const model::Model model = model::build_model(job.model, r.precision, r.parallel());
+  const std::vector<plan::StepPlan> plans = plan::make_stage_plans(model, r, plan::PlacedStages::all);
+  const auto host = [&](size_t stage) { return double(plans[stage].arena.of(schedule::Memory::host)); };
+  ASSERT_GT(host(0), 0);
+  const StagePlans stages = {&plans[0], &plans[1]};
+  Machines machines{.hardware = plain(), .ranks = 2};
+  EXPECT_EQ(offloaded(stages, machines).host, host(0) + host(1));
+  EXPECT_GT(offloaded(stages, machines).disk, 0);
+  EXPECT_TRUE(fits(stages, machines));  // nothing says how much memory the machine has
+  machines.hardware.host_memory = 1e-9 * (host(0) + host(1) - 1);
+  EXPECT_FALSE(fits(stages, machines));
+  Prediction p;
+  p.step = 1;
+  EXPECT_THAT(render_plan(stages, p, machines, {}, 1, "more machines"),
+              testing::AllOf(testing::HasSubstr("does NOT fit: offload.* takes"), testing::HasSubstr("\nhost  "),
+                             testing::HasSubstr("\ndisk  "), testing::HasSubstr("\ntry      more machines\n")));
+  machines.ranks = 1;
+  EXPECT_EQ(offloaded(stages, machines).host, std::max(host(0), host(1)));
+  EXPECT_TRUE(fits(stages, machines));
 }
 
 }  // namespace

@@ -67,8 +67,8 @@ config::Section section(PlanView& view) {
 }
 
 bool fits(const Settings& settings, const costs::Machines& machines) {
-  const ExplainedStages stages = plans_of_stages(settings, stages_that_count(machines));
-  return costs::needed(stages_of(stages.plans), machines) <= costs::room(machines.hardware);
+  const ExplainedStages stages = plans_of_stages(settings, stages_that_count(settings, machines));
+  return costs::fits(stages_of(stages.plans), machines);
 }
 
 /// A rank of the stage that needs the most.
@@ -144,7 +144,8 @@ bool fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
   };
   if (batches) set(1);
   // Of the stages of a pipeline on devices, one decides; all are looked at again in the end.
-  const bool staged = !machines.hardware.shares_cores && mesh_shape(s, world_size(s)).pp > 1;
+  const bool staged =
+      stages_that_count(s, machines) == plan::PlacedStages::fullest && mesh_shape(s, world_size(s)).pp > 1;
   const int rank = staged ? fullest_rank(s) : 0;
   bench::Progress progress("plan");
   int64_t tried = 0;
@@ -201,8 +202,9 @@ constexpr const char* kPlanUsage =
 
 }  // namespace
 
-plan::PlacedStages stages_that_count(const costs::Machines& machines) {
-  return machines.hardware.shares_cores ? plan::PlacedStages::all : plan::PlacedStages::fullest;
+plan::PlacedStages stages_that_count(const Settings& s, const costs::Machines& machines) {
+  return machines.hardware.shares_cores || s.offload.any() || s.offload.fit ? plan::PlacedStages::all
+                                                                            : plan::PlacedStages::fullest;
 }
 
 costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans) {
@@ -271,7 +273,7 @@ int run_plan(Arguments arguments) {
   if (batch_to_round) round_batch(s, *batch_to_round);
   const bool fitted = !view.fit || fit_setting(s, *view.fit, machines, batch_to_round);
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
-  const ExplainedStages explained = plans_of_stages(s, stages_that_count(machines));
+  const ExplainedStages explained = plans_of_stages(s, stages_that_count(s, machines));
   const costs::StagePlans stages = stages_of(explained.plans);
   const plan::StepPlan& first = *stages.front();
   const costs::Prediction p = costs::predict(*first.model, first, machines);

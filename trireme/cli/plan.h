@@ -12,8 +12,9 @@
 
 namespace trireme::cli {
 
-/// Of devices the fullest counts; ranks on processors share a machine's memory.
-plan::PlacedStages stages_that_count(const costs::Machines& machines);
+/// Of devices the fullest counts. All stages count where ranks share a machine's memory: on processors, and with what
+/// devices offload.
+plan::PlacedStages stages_that_count(const Settings& settings, const costs::Machines& machines);
 
 /// They point to `plans`.
 costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans);

@@ -52,8 +52,8 @@ bool fits(const std::string& model, const costs::Cluster& cluster, const Way& wa
   settle(parsed, cluster);
   round_batch(parsed.settings, 1);
   const costs::Machines machines{.hardware = cluster.hardware, .ranks = cluster.devices};
-  const ExplainedStages stages = plans_of_stages(parsed.settings, stages_that_count(machines));
-  return costs::needed(stages_of(stages.plans), machines) <= costs::room(cluster.hardware);
+  const ExplainedStages stages = plans_of_stages(parsed.settings, stages_that_count(parsed.settings, machines));
+  return costs::fits(stages_of(stages.plans), machines);
 } catch (const UsageError&) {
   return false;  // heads that the devices do not divide
 }

@@ -75,6 +75,46 @@ std::string rows_text(const plan::MemoryReport& report) {
   return out;
 }
 
+int ranks_of_a_machine(const StagePlans& stages, const Machines& machines) {
+  return static_cast<int>(std::min<int64_t>(machines.ranks, stages.front()->request.mesh.world_size()));
+}
+
+// The sum over a machine's ranks of what `bytes` says of their plans, for the machine where it is largest.
+template <typename Bytes>
+double of_fullest_machine(const StagePlans& stages, const Machines& machines, const Bytes& bytes) {
+  const auto& mesh = stages.front()->request.mesh;
+  const int ranks = ranks_of_a_machine(stages, machines);
+  double most = 0;
+  for (int first = 0; first < mesh.world_size(); first += ranks) {
+    double all = 0;
+    for (int rank = first; rank < std::min(first + ranks, mesh.world_size()); ++rank)
+      all += double(bytes(*stages[static_cast<size_t>(mesh.coordinate(rank, comm::Axis::pp))]));
+    most = std::max(most, all);
+  }
+  return most;
+}
+
+// Bytes that devices offload and a machine's memory has no room for.
+double lacking_host(const StagePlans& stages, const Machines& machines) {
+  const double has = machines.hardware.host_memory * kGiga;
+  if (machines.hardware.shares_cores || has <= 0) return 0;
+  return std::max(0.0, offloaded(stages, machines).host - has);
+}
+
+// What rests in tiers, each on a line; nothing if nothing does.
+std::string offloaded_text(const StagePlans& stages, const Machines& machines) {
+  const Offloaded bytes = offloaded(stages, machines);
+  const double has = machines.hardware.host_memory;
+  std::string out;
+  if (bytes.host > 0)
+    out += fmt::format("host     {:.2f} GB of a machine's memory for offload.*{}\n", bytes.host / kGiga,
+                       machines.hardware.shares_cores ? ", counted above"
+                       : has > 0                      ? fmt::format("; it has {:.1f} GB", has)
+                                 : "; the hardware's file does not say how much it has (host.memory)");
+  if (bytes.disk > 0) out += fmt::format("disk     {:.2f} GB of a machine's disk for offload.*\n", bytes.disk / kGiga);
+  return out;
+}
+
 std::string memory_text(const StagePlans& stages, const Machines& machines, const std::string& next_steps) {
   const size_t stage = fullest(stages);
   const plan::MemoryReport report = plan::memory_report(*stages[stage]);
@@ -88,12 +128,17 @@ std::string memory_text(const StagePlans& stages, const Machines& machines, cons
     else
       out = fmt::format("  of a rank of {}:\n{}", of_stage, out);
   }
+  const double lacking = lacking_host(stages, machines);
   std::string verdict = "the hardware's file does not say how much there is";
-  if (has > 0)
-    verdict = need <= has
-                  ? fmt::format("fits: {:.1f} GB of {:.1f} GB stay free", (has - need) / kGiga, has / kGiga)
-                  : fmt::format("does NOT fit: {:.1f} GB too much for {:.1f} GB", (need - has) / kGiga, has / kGiga);
-  if (has > 0 && need > has && !next_steps.empty()) out += fmt::format("try      {}\n", next_steps);
+  if (has > 0 && need > has)
+    verdict = fmt::format("does NOT fit: {:.1f} GB too much for {:.1f} GB", (need - has) / kGiga, has / kGiga);
+  else if (lacking > 0)
+    verdict = fmt::format("does NOT fit: offload.* takes {:.1f} GB too much for {:.1f} GB of a machine's memory",
+                          lacking / kGiga, machines.hardware.host_memory);
+  else if (has > 0)
+    verdict = fmt::format("fits: {:.1f} GB of {:.1f} GB stay free", (has - need) / kGiga, has / kGiga);
+  out += offloaded_text(stages, machines);
+  if (has > 0 && !fits(stages, machines) && !next_steps.empty()) out += fmt::format("try      {}\n", next_steps);
   return fmt::format("memory   {:.2f} GB {}; {}\n{}", need / kGiga, whose, verdict, out);
 }
 
@@ -120,17 +165,20 @@ double room(const Hardware& hardware) {
 
 double needed(const StagePlans& stages, const Machines& machines) {
   if (!machines.hardware.shares_cores) return double(stages[fullest(stages)]->arena.total());
-  const auto& mesh = stages.front()->request.mesh;
-  const int ranks = static_cast<int>(std::min<int64_t>(machines.ranks, mesh.world_size()));
-  double most = 0;
-  for (int first = 0; first < mesh.world_size(); first += ranks) {
-    double all = 0;
-    for (int rank = first; rank < std::min(first + ranks, mesh.world_size()); ++rank)
-      all += double(plan::bytes_on_host(*stages[static_cast<size_t>(mesh.coordinate(rank, comm::Axis::pp))], ranks,
-                                        /*shared_memory=*/true));
-    most = std::max(most, all);
-  }
-  return most;
+  const int ranks = ranks_of_a_machine(stages, machines);
+  return of_fullest_machine(
+      stages, machines, [&](const plan::StepPlan& p) { return plan::bytes_on_host(p, ranks, /*shared_memory=*/true); });
+}
+
+Offloaded offloaded(const StagePlans& stages, const Machines& machines) {
+  const auto most = [&](schedule::Memory memory) {
+    return of_fullest_machine(stages, machines, [&](const plan::StepPlan& p) { return p.arena.of(memory); });
+  };
+  return {.host = most(schedule::Memory::host), .disk = most(schedule::Memory::disk)};
+}
+
+bool fits(const StagePlans& stages, const Machines& machines) {
+  return needed(stages, machines) <= room(machines.hardware) && lacking_host(stages, machines) <= 0;
 }
 
 std::string binding(const Prediction& p, const plan::StepPlan& plan) {
@@ -189,6 +237,7 @@ std::string plan_json(const StagePlans& stages, const Prediction& p, const Machi
   for (const plan::MemoryRow& row : plan::memory_report(most).rows) memory[row.cause] = row.bytes;
   for (const base::ActivityName& c : base::kActivities) causes[c.key] = of(p, c.activity);
   const double peak = peak_of(plan, machines), part = computed_part(plan, tokens_per_step);
+  const Offloaded elsewhere = offloaded(stages, machines);
   const nlohmann::ordered_json all = {{"hardware", machines.hardware.name},
                                       {"ranks", plan.request.mesh.world_size()},
                                       {"parameters", plan.model->config.num_parameters()},
@@ -196,6 +245,9 @@ std::string plan_json(const StagePlans& stages, const Prediction& p, const Machi
                                       {"memory_stage", fullest(stages)},
                                       {"room_bytes", room(machines.hardware)},
                                       {"memory", memory},
+                                      {"host_bytes", elsewhere.host},
+                                      {"host_room_bytes", machines.hardware.host_memory * kGiga},
+                                      {"disk_bytes", elsewhere.disk},
                                       {"step_seconds", p.step},
                                       {"causes_seconds", causes},
                                       {"tokens_per_second", double(tokens_per_step) / p.step},

@@ -27,6 +27,17 @@ using StagePlans = std::vector<const plan::StepPlan*>;
 /// Bytes of the device that needs the most; on processors, those of all ranks of a machine.
 double needed(const StagePlans& stages, const Machines& machines);
 
+/// Bytes that the fullest machine's ranks offload (offload.*), to its memory and its disk. On processors, needed()
+/// counts those in memory.
+struct Offloaded {
+  double host = 0, disk = 0;
+};
+Offloaded offloaded(const StagePlans& stages, const Machines& machines);
+
+/// Whether devices have what a plan needs, and machines have the memory for what devices offload. A file that does not
+/// say how much memory a machine has sets no limit to that.
+bool fits(const StagePlans& stages, const Machines& machines);
+
 /// What most of a step goes to, in words: "arithmetic", "memory", "communication", "the pipeline's idle time".
 std::string binding(const Prediction& prediction, const plan::StepPlan& plan);
 
