@@ -354,6 +354,11 @@ def check_refusals(r):
         program(r, *named, "--model.num_labels", 3)
         result = program(r, *named, code=2)
         ring.require("none.jsonl" in result.err and "or say how many labels there are: --model.num_labels 2" in result.err, f"{words[0]} counts labels, or is told", result.err)
+    for words in (["explain", "memory"], ["explain", "schedule"], ["explain", "config"], ["plan", "--accelerator", "cpu"], ["plan"], ["bench", "train"],
+                  ["pretrain", "--train.max_steps", 1, "--dry_run"]):
+        result = program(r, *words, "--model", "bert-tiny", "--model.num_labels", 3, code=2)
+        ring.require("a model with labels (model.num_labels) classifies texts: give --task classify" in result.err, f"{words} wants the task of a model with labels", result.err)
+    program(r, "explain", "config", "--model", "bert-tiny", "--model.num_labels", 3, "--task", "classify")
     named = ["finetune_full", "bert-tiny", "--task", "classify", "--train.max_steps", 1, "--data", "JSON", "--data.json_path"]
     result = program(r, *named, "none.jsonl", "--dry_run", code=2)
     ring.require("none.jsonl" in result.err and "or say how many labels there are: --model.num_labels 2" in result.err, "and so does a dry run", result.err)

@@ -97,9 +97,18 @@ int explain_config(const ParsedSettings& parsed) {
   if (!parsed.accounts.empty())
     fmt::print("\nas Trireme's YAML (trireme convert_config writes it):\n{}", given_yaml(parsed));
   std::fflush(stdout);
-  if (!parsed.settings.model.name.empty()) model::config_of(parsed.settings.model);
+  const Settings& settings = parsed.settings;
+  if (!settings.model.name.empty()) {
+    const model::ModelConfig config = model::config_of(settings.model);
+    if (settings.task != train::Learning::classify) train::check_task(settings, config);  // whose labels data may have
+  }
   refuse_unread(parsed);
-  validate(parsed.settings, world_size(parsed.settings));
+  validate(settings, world_size(settings));
+  if (!settings.model.name.empty() && settings.accelerator == engine::Accelerator::cuda) {
+    ParsedSettings run = parsed;
+    complete_plan(run);
+    train::check_model(run.settings, model::config_of(run.settings.model));
+  }
   return 0;
 }
 

@@ -236,7 +236,7 @@ void show_plan(const Settings& settings) {
   check_places(settings);
   const model::ModelConfig config = model::config_of(settings.model);
   const int64_t ranks = world_size(settings);
-  train::check_accelerator(settings, config);
+  train::check_model(settings, config);
   std::string predicted;
   const std::filesystem::path resumed = train::find_resume(settings);
   if (settings.predict || !resumed.empty()) {

@@ -168,9 +168,6 @@ void check_pretrain(const Settings& settings) {
              is_rewarded = settings.task == Learning::rewards;
   data::TrainingDataOptions data;
   if (!is_rewarded) data = training_data_options(settings, sequence_length(settings, model));
-  if (classifies != model.is_classifier())
-    throw UsageError(classifies ? "task classify needs a model with labels"
-                                : "a model with labels (model.num_labels) classifies texts: give --task classify");
   if (!classifies && !compares && !is_rewarded) data::check_training_data(data);
   const fs::path resume = find_resume(settings);
   keep_split(data, resume);

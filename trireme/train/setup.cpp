@@ -153,8 +153,16 @@ model::Objective objective_of(const Settings& settings) {
   return objective;
 }
 
+void check_task(const Settings& settings, const model::ModelConfig& model) {
+  const bool classifies = settings.task == Learning::classify;
+  if (classifies == model.is_classifier()) return;
+  throw UsageError(classifies ? "task classify needs a model with labels; say how many, as in --model.num_labels 2"
+                              : "a model with labels (model.num_labels) classifies texts: give --task classify");
+}
+
 model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
                              const plan::StepRequest& request) {
+  check_task(settings, config);
   model::Grouping grouping = model::grouping_of(settings.wrap);
   grouping.matrices_apart = settings.optimizer.name == optim::Rule::muon;
   model::ModelConfig trained = config;
@@ -331,17 +339,17 @@ optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps) {
           .settings = settings.lr_schedule};
 }
 
-void check_accelerator(const Settings& settings, const model::ModelConfig& config) {
-  if (settings.accelerator == engine::Accelerator::cpu) return;
+void check_model(const Settings& settings, const model::ModelConfig& config) {
   const plan::StepRequest request = step_request(settings, config, 0, static_cast<int>(world_size(settings)));
-  engine::check_gpu(build_run_model(settings, config, request), request, settings.engine.poison);
+  const model::Model model = build_run_model(settings, config, request);
+  if (settings.accelerator == engine::Accelerator::cuda) engine::check_gpu(model, request, settings.engine.poison);
 }
 
 int64_t plan_host(const Settings& settings) {
   at::set_num_threads(threads_of_a_rank(settings));  // attention's scratch is planned for each
   const model::ModelConfig config = model::config_of(settings.model);
   schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
-  check_accelerator(settings, config);
+  check_model(settings, config);
   const HostBytes bytes = host_bytes(settings, config);
   if (settings.accelerator == engine::Accelerator::cuda) return bytes.host;
   check_save_copies(bytes, world_size(settings) / settings.num_nodes);

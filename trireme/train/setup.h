@@ -34,8 +34,12 @@ comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks);
 /// What a run of these settings makes of its tokens' log-probabilities.
 model::Objective objective_of(const Settings& settings);
 
+/// Refuses a model with labels for another task than classify, and one without for that task.
+/// Errors    UsageError
+void check_task(const Settings& settings, const model::ModelConfig& model);
+
 /// The model on the rank of `request`, in groups and with the adapters that the settings ask for.
-/// Errors    UsageError, CheckpointError (the folder of lora.initial_adapter)
+/// Errors    UsageError, also as check_task(); CheckpointError (the folder of lora.initial_adapter)
 model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
                              const plan::StepRequest& request);
 
@@ -72,16 +76,16 @@ std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const std::filesystem::pat
 /// cores. Plans made without ranks assume the same number.
 int threads_of_a_rank(const Settings& settings);
 
-/// Refuses what ranks on GPUs do not compute; nothing if the run is on processors. No GPU is looked for.
-/// Errors    UsageError, in one sentence
-void check_accelerator(const Settings& settings, const model::ModelConfig& config);
+/// Refuses a model that these settings cannot train, and what ranks on GPUs do not compute. No GPU is looked for.
+/// Errors    UsageError, in one sentence; as step_request() and build_run_model()
+void check_model(const Settings& settings, const model::ModelConfig& config);
 
 /// Plans the step without allocating it. Returns the bytes of host memory that the arenas of all ranks of the first
 /// machine take; on GPUs, what they offload to it. The launcher compares this with the machine's memory before
 /// it starts ranks (launch/machines/room.h).
 ///
 /// Cost      a plan for each rank of a machine: milliseconds, more with many pipeline stages and micro-batches
-/// Errors    UsageError for combinations that cannot work, as check_accelerator, and if the copy for save.mode async
+/// Errors    UsageError for combinations that cannot work, as check_model, and if the copy for save.mode async
 /// does not fit in memory
 int64_t plan_host(const Settings& settings);
 
