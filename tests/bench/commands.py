@@ -125,6 +125,20 @@ def scaling(r):
     ring.check(picture.tag.endswith("svg") and "2 ranks" in "".join(picture.itertext()), "bench scaling: a picture")
 
 
+def classifies(r):
+    """Targets of a classification head are its labels, and its loss is that of a text."""
+    words = ["llama-5m", *TINY, "--model.num_labels", "3"]
+    path = r.folder / "labels.json"
+    result = bench(r, "train", *words, "--task", "classify", "--steps", "1", "--warmup", "1", "--out_dir", r.folder / "labels", "--json", path)
+    ring.require(result.code == 0, "bench train --task classify succeeds", str(result))
+    losses = json.loads(path.read_text())["losses"]
+    ring.check(0.3 < losses[0] < 4, "its loss is about that of three labels", str(losses))
+    for kind in ("train", "scaling"):
+        refuses(r, [kind, *words, "--out_dir", r.folder / "refused"], "a model with labels (model.num_labels) classifies texts: give --task classify")
+    for more in (words, ["llama-5m", "--task", "preferences"]):
+        refuses(r, ["data", *more], "bench data loads texts that a model continues; leave task out")
+
+
 def collectives_under_mpirun(r):
     if not shutil.which("mpirun"):
         print("mpirun left out: it is not installed")
@@ -251,6 +265,7 @@ with ring.Ring(sys.argv[1]) as r:
     report = measures(r, "data", "llama-5m", *TINY, "--data", "TextFiles", "--data.train_data_path", r.text)
     ring.check({row["unit"] for row in report["rows"]} == {"tokens/s"} and len(report["rows"]) == 3, "bench data: loaders and a step")
     scaling(r)
+    classifies(r)
     counts_what_windows_leave(r)
     judges_parts_where_ranks_do_the_same(r)
     compares(r)

@@ -28,6 +28,9 @@ Setup set_up(const Settings& given) {
   s.settings.devices = 1;
   s.settings.train.global_batch_size = given.train.micro_batch_size;
   const model::ModelConfig model = model::config_of(s.settings.model);
+  if (given.task != train::Learning::language || model.is_classifier())
+    throw UsageError(
+        "error: bench data loads texts that a model continues; leave task out, and take a model without labels");
   s.sequence = train::sequence_length(s.settings, model);
   s.data = data::load_training_data(train::training_data_options(s.settings, s.sequence),
                                     *train::resolve_tokenizer(s.settings, model));

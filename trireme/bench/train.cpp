@@ -122,10 +122,14 @@ class FixedBatches : public train::StepTask {
       const int data_index = s_.engine->plan().request.data_index();
       fill_fixed(batch.in, batch.out, s_.model.config.vocab_size,
                  uint64_t(micro_batch) * 1024 + uint64_t(data_index) + 1);
+      if (const int64_t labels = s_.model.config.classifier.num_labels; labels > 0)
+        for (int64_t& target : batch.out) target %= labels;  // of each text, its first target counts
     }
     s_.load(to, {.inputs = batch.in, .targets = batch.out, .document_starts = starts_});
   }
-  int64_t supervised_tokens(int64_t) const override { return s_.tokens_per_step(); }
+  int64_t supervised_tokens(int64_t) const override {
+    return s_.model.config.is_classifier() ? s_.settings.train.global_batch_size : s_.tokens_per_step();
+  }
   double learning_rate(int64_t) const override { return s_.settings.optimizer.lr; }
 
  private:

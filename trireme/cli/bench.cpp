@@ -150,6 +150,7 @@ int run_scaling(const Topic& topic, Arguments arguments) {
         "error: bench scaling gives every rank one micro-batch, however many ranks there are: leave "
         "train.global_batch_size out and set train.micro_batch_size");
   check_model(parsed.settings);
+  train::check_task(parsed.settings, model::config_of(parsed.settings.model));  // no run of several begins
   validate_places(parsed.settings);
   bench::BenchSettings& b = parsed.settings.bench;
   if (b.quick && !parsed.given("bench.steps")) b.steps = 2;
