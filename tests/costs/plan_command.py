@@ -114,12 +114,34 @@ def counts_host_memory(r):
     ring.check("fit      no train.micro_batch_size fits, not even 1; try " in text, "and --fit finds nothing", text)
 
 
+def fits_by_offloading(r):
+    """What fits no memory is refused by every command; GPUs are told how much host memory fits."""
+    too_little = [*SMALL, "--devices", "1", "--precision", "bf16-mixed", "--offload.fit", "8MiB", "--offload.host", "1GiB"]
+    shown = r.run([r.program, "explain", "memory", *too_little], env=ring.environment())
+    ring.check(shown.code == 2 and shown.out.startswith("what leaves") and "nothing fits in 8.00 MiB" in shown.out and "error: offload.fit 8.00 MiB: a rank needs " in shown.err,
+               "explain memory shows what was tried, and refuses", str(shown))
+    words = [*SMALL, "--cluster", "1xH100"]
+    whole, _ = figures(r, *words)
+    words += ["--offload.fit", int(whole["memory_bytes"]) - 1_000_000]
+    told = plan(r, *words)
+    ring.require(told.code == 2 and "GPUs cannot use a disk" in told.err, "a GPU's values leave to no disk", str(told))
+    host = re.search(r"offload.host (\d+MiB) fits", told.err).group(1)
+    found, _ = figures(r, *words, "--offload.host", host)
+    ring.check(found["memory_bytes"] <= words[-1] and 0 < found["host_bytes"] <= int(host[:-3]) << 20, f"{host} of host memory fit", str(found))
+
+
 def says_what_gpus_refuse(r):
     """A plan on GPUs has adapters' default dropout, which a run there refuses: it is said; and one device communicates nothing."""
     words = [*SMALL, "--cluster", "1xA10", "--lora.r", "8"]
     note = "note     a run is refused today: dropout of adapters is computed on the CPU only; set lora.dropout 0"
     _, text = figures(r, *words)
     ring.check(note in text, "adapters' dropout is said to be refused", text)
+    shown = r.run([r.program, "explain", "schedule", *SMALL, "--lora.r", "8", "--hardware", "a10"], env=ring.environment())
+    ring.check(shown.code == 0 and note.replace("note     ", "note       ") in shown.out, "explain schedule by hardware says it, too", str(shown))
+    for topic in ("memory", "schedule", "config"):
+        for more, sentence in ((["--lora.r", "8"], note[len("note     a run is refused today: "):]), (["--precision", "bf16-mixed", "--offload.optimizer", "disk"], "leave to host memory, not to a disk")):
+            shown = r.run([r.program, "explain", topic, *SMALL, "--accelerator", "cuda", *more], env=ring.environment())
+            ring.check(shown.code == 2 and sentence in shown.err, f"explain {topic} refuses what no GPU computes: {' '.join(more)}", str(shown))
     found, text = figures(r, *words, "--lora.dropout", "0", "--train.global_batch_size", "16")
     ring.check("a run is refused" not in text, "without dropout nothing is refused", text)
     ring.check(found["causes_seconds"]["communication"] == 0 and "communication" not in text, "one device communicates nothing", text)
@@ -291,6 +313,7 @@ with ring.Ring(sys.argv[1]) as r:
     explains_adapters_and_rings(r)
     fits(r)
     counts_host_memory(r)
+    fits_by_offloading(r)
     says_what_gpus_refuse(r)
     counts_what_is_computed(r)
     takes_what_hardware_says(r)

@@ -32,7 +32,7 @@ REFUSED = [
     ("moments of 8 bits", "the optimizer AdamW8bit computes on processors only", {"optimizer": "AdamW8bit"}),
     ("Muon", "the optimizer Muon computes on processors only", {"optimizer": "Muon"}),
     ("moments on a disk", "a GPU's values leave to host memory, not to a disk", {"offload__optimizer": "disk"}),
-    ("what fits with a disk alone", "with offload.fit a larger offload.host", {"offload__fit": "1700KiB"}),
+    ("what fits with a disk alone", "GPUs cannot use a disk, and ", {"offload__fit": "1700KiB"}),
     ("sample replies", "sample replies are written on processors only", {"eval__max_new_tokens": 8}),
     ("heads of 320", "a GPU's are of at most 256", {"model__head_dim": 320}),
     ("dropout", "dropout (0.1 of attention weights) is computed on the CPU only", {"model__attention_dropout": 0.1}),

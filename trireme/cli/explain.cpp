@@ -13,6 +13,7 @@
 #include "trireme/base/text.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/explain.h"
+#include "trireme/cli/plan.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/training.h"
 #include "trireme/config/report.h"
@@ -178,18 +179,24 @@ void explain_generate(ParsedSettings& parsed, int rank) {
 std::string memory_text(const Settings& settings, int rank) {
   validate(settings, world_size(settings));
   at::set_num_threads(train::threads_of_a_rank(settings));
-  const observe::Waiting waiting("planning");
+  std::optional<observe::Waiting> waiting(std::in_place, "planning");
   std::string text;
   const train::ChosenOffload offload =
       train::choose_offload(settings, model::config_of(settings.model), static_cast<int>(world_size(settings)));
   if (!offload.rungs.empty()) {
     text = plan::render_rungs(offload.rungs, *settings.offload.fit);
-    if (offload.rungs.back().own > *settings.offload.fit) return text;
     text += "\n";
+  }
+  if (!offload.rungs.empty() && offload.rungs.back().own > *settings.offload.fit) {
+    waiting.reset();
+    fmt::print("{}", text);  // the table shows what is tried in vain; plan_of() refuses
+    std::fflush(stdout);
   }
   if (!offload.distance.empty()) text += fmt::format("{} (offload.prefetch auto)\n\n", offload.distance);
   for (const std::string& remark : offload.remarks) text += fmt::format("warning: {}\n\n", remark);
   const Explained explained = plan_of(settings, rank);
+  if (const std::string refusal = refused_on_gpus(explained.plan, settings); !refusal.empty())
+    throw UsageError(refusal);
   text += fmt::format(
       "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "
       "there are on another machine.\n{}\n",

@@ -19,7 +19,8 @@ namespace trireme::cli {
 std::string mesh_text(const Settings& settings);
 
 /// `trireme explain memory`: the planned peak of a rank by cause.
-/// Errors    as plan_of()
+/// If nothing fits in offload.fit, what was tried is printed before that is refused.
+/// Errors    as plan_of(); UsageError: what no GPU computes
 std::string memory_text(const Settings& settings, int rank);
 
 /// Errors    UsageError: there is no such rank
@@ -67,7 +68,7 @@ config::Section section(ScheduleView& view, bool rank_alone);
 /// Writes what every rank does at which time of a step, to standard output or a file. The queue model
 /// (schedule/queue_model.h) predicts the times, from nominal rates or a hardware file. Such hardware decides what
 /// `trireme plan` lets it decide.
-/// Errors    as plan_of()
+/// Errors    as plan_of(); UsageError: what no GPU computes, with accelerator cuda from the user
 void explain_schedule(ParsedSettings& parsed, const ScheduleView& view);
 
 }  // namespace trireme::cli

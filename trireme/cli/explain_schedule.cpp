@@ -49,7 +49,7 @@ std::string title_of(const Settings& settings, const plan::StepPlan& plan) {
 
 // The totals of the picture, one fact a line.
 std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeline, const ScheduleView& view,
-                    const std::string& remark) {
+                    const std::vector<std::string>& remarks) {
   const schedule::IdleReport idle = schedule::idle_report(timeline);
   const auto shown = [](double seconds) {
     return seconds < 10 ? fmt::format("{:.4g} ms", 1e3 * seconds) : base::human_duration(seconds);
@@ -80,7 +80,7 @@ std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeli
   if (static_cast<int>(timeline.rows.size()) < r.mesh.world_size())
     out += fmt::format("rows       one pipeline of {}: more than {} ranks are not drawn\n",
                        base::plural(r.mesh.world_size(), "rank"), kMostRows);
-  if (!remark.empty()) out += fmt::format("note       {}\n", remark);
+  for (const std::string& remark : remarks) out += fmt::format("note       {}\n", remark);
   return out;
 }
 
@@ -101,10 +101,15 @@ costs::Prediction prediction(const Settings& settings, const Explained& explaine
   return p;
 }
 
-std::string schedule_text(const Settings& settings, const ScheduleView& view, const std::string& remark) {
+std::string schedule_text(const Settings& settings, const ScheduleView& view, std::vector<std::string> remarks,
+                          bool asks_for_gpus) {
   const observe::Waiting waiting("planning");
   const Explained explained = plan_of(settings, static_cast<int>(view.rank));
   const plan::StepPlan& plan = explained.plan;
+  if (const std::string refusal = refused_on_gpus(plan, settings); !refusal.empty()) {
+    if (asks_for_gpus) throw UsageError(refusal);
+    remarks.push_back("a run is refused today: " + refusal);
+  }
   if (view.format == ScheduleFormat::list) return list_text(plan);
   const costs::Prediction p = prediction(settings, explained, view);
   schedule::Timeline timeline = schedule::timeline_of(p.programs, p.simulation, p.costs, shown_ranks(plan));
@@ -112,7 +117,7 @@ std::string schedule_text(const Settings& settings, const ScheduleView& view, co
   if (view.format == ScheduleFormat::svg) return schedule::render_timeline_svg(timeline);
   if (view.format == ScheduleFormat::trace) return schedule::render_timeline_trace(timeline);
   return schedule::render_timeline_text(timeline, {.width = static_cast<int>(view.width), .unicode = view.unicode}) +
-         "\n" + summary(plan, timeline, view, remark);
+         "\n" + summary(plan, timeline, view, remarks);
 }
 
 }  // namespace
@@ -186,8 +191,12 @@ ExplainedStages plans_of_stages(const Settings& settings, plan::PlacedStages pla
 }
 
 void explain_schedule(ParsedSettings& parsed, const ScheduleView& view) {
-  const std::string remark = view.hardware ? settle(parsed, costs::read_hardware(*view.hardware)) : "";
-  const std::string text = schedule_text(parsed.settings, view, remark);
+  const bool asks_for_gpus = parsed.settings.accelerator == engine::Accelerator::cuda;
+  std::vector<std::string> remarks;
+  if (view.hardware)
+    if (std::string remark = settle(parsed, costs::read_hardware(*view.hardware)); !remark.empty())
+      remarks.push_back(std::move(remark));
+  const std::string text = schedule_text(parsed.settings, view, std::move(remarks), asks_for_gpus);
   if (!view.output) {
     fmt::print("{}", text);
     return;

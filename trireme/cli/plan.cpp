@@ -179,13 +179,6 @@ std::string known_hardware() {
   return out;
 }
 
-/// A plan is worth having before GPUs compute what it needs.
-void say_what_gpus_refuse(const plan::StepPlan& plan, const Settings& s) try {
-  if (s.accelerator == engine::Accelerator::cuda) engine::check_gpu(*plan.model, plan.request, s.engine.poison);
-} catch (const UsageError& error) {
-  fmt::print("note     a run is refused today: {}\n", error.what());
-}
-
 // A run that is resumed keeps what it learns with, on any cluster.
 bool is_settled(const ParsedSettings& parsed, const std::string& key) {
   return parsed.given(key) || parsed.provenance.at(key).kind == config::Source::Kind::checkpoint;
@@ -211,6 +204,13 @@ costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans) {
   costs::StagePlans stages;
   for (const plan::StepPlan& p : plans) stages.push_back(&p);
   return stages;
+}
+
+std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& s) try {
+  if (s.accelerator == engine::Accelerator::cuda) engine::check_gpu(*plan.model, plan.request, s.engine.poison);
+  return "";
+} catch (const UsageError& error) {
+  return error.what();
 }
 
 std::string settle(ParsedSettings& parsed, const costs::Hardware& hardware) {
@@ -297,7 +297,9 @@ int run_plan(Arguments arguments) {
   if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
   for (const std::string& warning : warnings(s, world_size(s))) fmt::print("warn     {}\n", warning);
   if (!remark.empty()) fmt::print("note     {}\n", remark);
-  say_what_gpus_refuse(first, s);
+  // A plan is worth having before GPUs compute what it needs.
+  if (const std::string refusal = refused_on_gpus(first, s); !refusal.empty())
+    fmt::print("note     a run is refused today: {}\n", refusal);
   if (view.explain) fmt::print("\n{}", costs::render_arithmetic(first, machines, budget, tokens));
   return 0;
 }

@@ -74,7 +74,7 @@ void check_gpu(const model::Model& model, const plan::StepRequest& request, bool
   if (request.offload.uses(schedule::Tier::disk))
     throw UsageError(
         "a GPU's values leave to host memory, not to a disk: with accelerator cuda take cpu instead of disk in "
-        "offload.*, or with offload.fit a larger offload.host");
+        "offload.*");
   if (poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
   const model::ModelConfig& c = model.config;
   const bool plain = !c.gated_mlp && c.activation != model::Activation::gelu_tanh;

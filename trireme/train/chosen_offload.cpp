@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -44,6 +45,16 @@ Foretold foretell(const Settings& settings, const model::Model& model, const pla
   }
 }
 
+// Values of a GPU leave to host memory alone.
+void require_host(int64_t needed, int64_t given) {
+  if (needed <= given) return;
+  const bool is_small = needed < int64_t{1} << 30;
+  const int64_t unit = int64_t{1} << (is_small ? 20 : 30);
+  throw UsageError(
+      fmt::format("offload.fit: GPUs cannot use a disk, and {} of a rank have to leave; offload.host {}{} fits",
+                  base::human_bytes(needed), (needed + unit - 1) / unit, is_small ? "MiB" : "GiB"));
+}
+
 ChosenOffload choose(const Settings& settings, const model::ModelConfig& config, int num_ranks) {
   ChosenOffload chosen{.offload = settings.offload};
   chosen.offload.fit.reset();
@@ -54,9 +65,12 @@ ChosenOffload choose(const Settings& settings, const model::ModelConfig& config,
   std::optional<plan::UnlikeRanks> ranks;
   if (settings.offload.fit) {
     ranks.emplace(build, request);
-    chosen.rungs = plan::offload_rungs(*ranks, *settings.offload.fit, settings.offload.host);
+    const bool has_disk = settings.accelerator == engine::Accelerator::cpu;
+    chosen.rungs = plan::offload_rungs(*ranks, *settings.offload.fit,
+                                       has_disk ? settings.offload.host : std::numeric_limits<int64_t>::max());
     request.offload = chosen.offload = chosen.rungs.back().offload;
     if (chosen.rungs.back().own > *settings.offload.fit) return chosen;
+    if (!has_disk) require_host(chosen.rungs.back().host, settings.offload.host);
   }
   if (!chosen.offload.any()) return chosen;
   const model::Model model = build(request);

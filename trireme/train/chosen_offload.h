@@ -25,7 +25,8 @@ struct ChosenOffload {
 ///
 /// Cost      for offload.fit as plan::offload_rungs(); for offload.prefetch auto as costs::steps_by_distance(), and
 ///           with offload.fit a UnlikeRanks::measure() for each distance that is looked at
-/// Errors    UsageError: the settings name kinds of values of which there are none, and no others
+/// Errors    UsageError: the settings name kinds of values of which there are none, and no others; offload.host is
+///           less than has to leave GPUs
 ChosenOffload choose_offload(const Settings& settings, const model::ModelConfig& model, int num_ranks);
 
 /// Every rank of `world` must call: refuses a run whose ranks have chosen different distances, because they read
