@@ -101,6 +101,25 @@ def fits(r):
     ring.check(result.code == 0 and "train.max_seq_length that fits is 128\n" in result.out, "of a model with few positions the longest sequence is found", str(result))
 
 
+def fits_past_refused_values(r):
+    """What rules refuse, or offload.fit, ends no search: pieces of mesh.cp, whole rounds of a pipeline, memory that is given."""
+    card = r.folder / "card.yaml"
+    card.write_text("name: card\nmemory: 0.12\nreserved: 0.01\nmemory_rate: 1000\npeak: {fp32: 20, bf16: 100}\n"
+                    "inside: {rate: 50, latency: 5}\nbetween: {rate: 10, latency: 10}\nhost: {memory: 2, rate: 20}\n")
+    for words in (["llama-3-8b", "--cluster", "8xH100", "--train.max_seq_length", "2048", "--mesh.pp", "4", "--pipeline.schedule", "interleaved_1f1b", "--recompute", "full",
+                   "--fit", "micro_batch"],
+                  ["llama-5m", "--cluster", f"3x{card}", "--model.max_position_embeddings", "3072", "--mesh.cp", "3", "--train.micro_batch_size", "1", "--fit", "sequence"],
+                  ["llama-5m", "--cluster", f"1x{card}", "--train.max_seq_length", "256", "--offload.fit", "80MiB", "--offload.host", "1GiB", "--fit", "micro_batch"]):
+        found, text = figures(r, *words)
+        value = re.search(r"that fits is ([\d,]+)\n", text)
+        ring.check(value and found["memory_bytes"] <= found["room_bytes"], f"--fit finds {value and value[1]}: {' '.join(words)}", text)
+        ring.check("--mesh.cp" not in words or int(value[1].replace(",", "")) % 6 == 0, "a sequence in pieces for three ranks", text)
+    _, text = figures(r, "llama-5m", "--model.max_position_embeddings", "700", "--cluster", "1xA10", "--fit", "sequence")
+    ring.check("train.max_seq_length that fits is 700\n" in text, "the model's end is looked at", text)
+    told = plan(r, "llama-5m", "--cluster", f"1x{card}", "--train.max_seq_length", "256", "--offload.fit", "8MiB", "--offload.host", "1GiB", "--fit", "micro_batch")
+    ring.check(told.code == 2 and "offload.fit 8.00 MiB: a rank needs " in told.err, "where even the least is refused, the refusal is told", str(told))
+
+
 def counts_host_memory(r):
     """What devices offload has to fit their machine: the verdict, the figures and --fit say so."""
     words = ["llama-3-8b", "--cluster", "1xRTX-4090", "--train.max_seq_length", "2048", "--train.micro_batch_size", "1", "--recompute", "full"]
@@ -312,6 +331,7 @@ with ring.Ring(sys.argv[1]) as r:
     says_what_to_try(r)
     explains_adapters_and_rings(r)
     fits(r)
+    fits_past_refused_values(r)
     counts_host_memory(r)
     fits_by_offloading(r)
     says_what_gpus_refuse(r)

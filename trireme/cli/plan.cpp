@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "trireme/costs/report.h"
 #include "trireme/engine/device.h"
 #include "trireme/observe/work_bar.h"
+#include "trireme/schedule/pipeline.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/resume_settings.h"
@@ -80,35 +82,45 @@ int fullest_rank(const Settings& settings) {
 
 constexpr int64_t kUsualTries = 12, kMostAtOnce = 4096;
 
-// Of `most` numbers, the first of which fits most easily, the last that fits; 0: none. By doubling and halving steps.
-int64_t last_that_fits(int64_t most, const std::function<bool(int64_t)>& fit) {
-  int64_t good = 0, bad = most + 1;
-  for (int64_t n = 1; n < bad; n = std::min(2 * n, bad)) (fit(n) ? good : bad) = n;
-  while (bad - good > 1) {
-    const int64_t middle = good + (bad - good) / 2;
-    (fit(middle) ? good : bad) = middle;
-  }
-  return good;
+using Holds = std::function<bool(int64_t)>;
+
+// Of the numbers up to `most` that are allowed, of which the first fits most easily, the last that fits; 0: none. By
+// doubling and halving steps.
+int64_t last_that_fits(int64_t most, const Holds& allowed, const Holds& fit) {
+  int64_t last = 0, good = 0, bad = most + 1;  // what is allowed up to `good` fits, and nothing from `bad` on
+  const auto look = [&](int64_t n) {
+    int64_t m = n;
+    while (m > good && !allowed(m)) --m;
+    if (m > good && !fit(m)) {
+      bad = m;
+      return;
+    }
+    if (m > good) last = m;
+    good = n;
+  };
+  for (int64_t n = 1; n < bad; n = std::min(2 * n, bad)) look(n);
+  while (bad - good > 1) look(good + (bad - good) / 2);
+  return last;
 }
 
 // A global batch that the user gave stays: only micro-batches that divide it come into question.
-std::vector<int64_t> micro_batches_of(Settings s) {
-  const int64_t batch = s.train.global_batch_size, world = world_size(s);
-  const int64_t most = std::max<int64_t>(1, batch / mesh_shape(s, world).data_parallel_ranks());
+std::vector<int64_t> micro_batches_of(const Settings& s) {
+  const int64_t batch = s.train.global_batch_size;
+  const int64_t most = std::max<int64_t>(1, batch / mesh_shape(s, world_size(s)).data_parallel_ranks());
   std::vector<int64_t> sizes;
-  std::optional<UsageError> refusal;
-  for (int64_t n = 1; n <= std::min(most, kMostAtOnce); ++n) {
-    if (batch % n != 0) continue;
-    s.train.micro_batch_size = n;
-    try {
-      validate(s, world);  // a pipeline may ask for rounds of micro-batches
-      sizes.push_back(n);
-    } catch (const UsageError& error) {
-      refusal = error;
-    }
-  }
-  if (sizes.empty()) throw UsageError(*refusal);
+  for (int64_t n = 1; n <= std::min(most, kMostAtOnce); ++n)
+    if (batch % n == 0) sizes.push_back(n);
   return sizes;
+}
+
+// The lengths that --fit looks at: whole blocks of tokens, and all that the model has positions for.
+std::vector<int64_t> lengths_of(const Settings& s) {
+  constexpr int64_t kBlock = 256;
+  const int64_t longest = model::config_of(s.model).longest_sequence();
+  std::vector<int64_t> lengths;
+  for (int64_t length = kBlock; length < longest; length += kBlock) lengths.push_back(length);
+  lengths.push_back(longest);
+  return lengths;
 }
 
 // What takes less memory, and is not done yet.
@@ -126,47 +138,88 @@ std::string next_steps(const Settings& s) {
   return text + "shorter sequences (--train.max_seq_length) or more devices (--cluster)";
 }
 
+// The values that --fit tries, in order, and how one is set.
+struct Fitted {
+  const char* name;
+  std::vector<int64_t> values;
+  std::function<void(int64_t)> set;
+};
+
+Fitted fitted(Settings& s, const std::string& what, std::optional<int64_t> batch_to_round) {
+  if (what == "sequence")
+    return {.name = "train.max_seq_length", .values = lengths_of(s), .set = [&s](int64_t length) {
+              s.train.max_seq_length = length;
+            }};
+  std::vector<int64_t> sizes(kMostAtOnce);
+  std::iota(sizes.begin(), sizes.end(), int64_t{1});
+  if (!batch_to_round) sizes = micro_batches_of(s);
+  return {.name = "train.micro_batch_size", .values = std::move(sizes), .set = [&s, batch_to_round](int64_t size) {
+            s.train.micro_batch_size = size;
+            if (batch_to_round) round_batch(s, *batch_to_round);
+          }};
+}
+
 // Whether a value fits. It is set then; else the least is.
 bool fit_setting(Settings& s, const std::string& what, const costs::Machines& machines,
                  std::optional<int64_t> batch_to_round) {
   if (costs::room(machines.hardware) <= 0)
     throw UsageError(
         fmt::format("error: --fit needs the memory of {}, and its file does not say it", machines.hardware.name));
-  const int64_t longest = model::config_of(s.model).longest_sequence();
-  const bool batches = what == "micro_batch";
-  const int64_t unit = batches ? 1 : std::min<int64_t>(256, longest);
-  const std::vector<int64_t> divisors = batches && !batch_to_round ? micro_batches_of(s) : std::vector<int64_t>();
-  const int64_t most = divisors.empty() ? (batches ? kMostAtOnce : longest) / unit : std::ssize(divisors);
-  const auto value = [&](int64_t n) { return divisors.empty() ? n * unit : divisors[static_cast<size_t>(n - 1)]; };
-  const auto set = [&](int64_t n) {
-    (batches ? s.train.micro_batch_size : s.train.max_seq_length.emplace()) = value(n);
-    if (batch_to_round) round_batch(s, *batch_to_round);
+  const Fitted fitting = fitted(s, what, batch_to_round);
+  const int64_t most = std::ssize(fitting.values);
+  const auto value = [&](int64_t n) { return fitting.values[static_cast<size_t>(n - 1)]; };
+  const auto set = [&](int64_t n) { fitting.set(value(n)); };
+  std::optional<UsageError> refusal;  // of the last look
+  const auto is_taken = [&](const auto& look) {
+    refusal.reset();
+    try {
+      return look();
+    } catch (const UsageError& error) {
+      refusal = error;
+      return false;
+    }
   };
-  if (batches) set(1);
+  // Rules between settings refuse some values and not those behind them: pieces of mesh.cp, rows of mesh.tp.
+  const auto allowed = [&](int64_t n) { return is_taken([&] { return set(n), validate(s, world_size(s)), true; }); };
   // Of the stages of a pipeline on devices, one decides; all are looked at again in the end.
   const bool staged =
       stages_that_count(s, machines) == plan::PlacedStages::fullest && mesh_shape(s, world_size(s)).pp > 1;
+  int64_t least = 1;
+  while (least <= most && !allowed(least)) ++least;
+  if (least > most) throw UsageError(*refusal);
+  if (!staged || what != "sequence" || !allowed(most)) set(least);  // in long sequences, activations decide
   const int rank = staged ? fullest_rank(s) : 0;
   bench::Progress progress("plan");
   int64_t tried = 0;
-  int64_t found = last_that_fits(most, [&](int64_t n) {
+  std::optional<UsageError> too_much;  // what offload.fit says of the least value
+  int64_t found = last_that_fits(most, allowed, [&](int64_t n) {
     set(n);
     ++tried;
     progress.step(tried, std::max(tried, kUsualTries),
                   fmt::format("micro-batches of {} x {} tokens", s.train.micro_batch_size,
                               train::sequence_length(s, model::config_of(s.model))));
-    if (!staged) return fits(s, machines);
-    const Explained e = plan_of(s, rank);
-    return costs::needed({&e.plan}, machines) <= costs::room(machines.hardware);
+    const bool fit = is_taken([&] {
+      if (!staged) return fits(s, machines);
+      const Explained e = plan_of(s, rank);
+      return costs::needed({&e.plan}, machines) <= costs::room(machines.hardware);
+    });
+    too_much = refusal;
+    return fit;
   });
-  set(std::max<int64_t>(1, found));
-  for (; staged && found > 1 && !fits(s, machines); --found) set(found - 1);
-  const char* name = batches ? "train.micro_batch_size" : "train.max_seq_length";
-  if (found > 0)
-    fmt::print("fit      the largest {} that fits is {}\n", name, base::human_count(value(found)));
-  else
-    fmt::print("fit      no {} fits, not even {}; try {}\n", name, base::human_count(value(1)), next_steps(s));
-  return found > 0;
+  set(std::max(least, found));
+  while (staged && found > 0 && !fits(s, machines)) {
+    do --found;
+    while (found > 0 && !allowed(found));
+    set(std::max(least, found));
+  }
+  if (found > 0) {
+    fmt::print("fit      the largest {} that fits is {}\n", fitting.name, base::human_count(value(found)));
+    return true;
+  }
+  if (too_much) throw UsageError(*too_much);
+  fmt::print("fit      no {} fits, not even {}; try {}\n", fitting.name, base::human_count(value(least)),
+             next_steps(s));
+  return false;
 }
 
 std::string known_hardware() {
@@ -233,7 +286,10 @@ std::string settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
 }
 
 void round_batch(Settings& s, int64_t asked) {
-  const int64_t each = s.train.micro_batch_size * mesh_shape(s, world_size(s)).data_parallel_ranks();
+  const MeshShape mesh = mesh_shape(s, world_size(s));
+  const schedule::PipelineSchedule* schedule = schedule::find_pipeline_schedule(s.pipeline.schedule);
+  const int64_t round = mesh.pp > 1 && schedule != nullptr && schedule->in_rounds ? mesh.pp : 1;
+  const int64_t each = s.train.micro_batch_size * mesh.data_parallel_ranks() * round;
   s.train.global_batch_size = std::max<int64_t>(1, asked / each) * each;
 }
 
