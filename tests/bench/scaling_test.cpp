@@ -53,6 +53,21 @@ TEST(ScalingPoints, CountEfficiencyAgainstRanksAndAgainstCores) {
   EXPECT_NEAR(points[1].lost[0].second + points[1].lost[1].second, 1 - points[1].efficiency, 1e-12);
 }
 
+// The parts are those of one step, so that step is the median: of two, the longer one.
+TEST(ScalingPoints, HaveBenchTrainsMedian) {
+  ScalingRun two = run(1, 0, {{"products", 3.0}});
+  two.step_seconds = {3.0, 1.0};
+  const auto points = scaling_points({two}, 1);
+  EXPECT_DOUBLE_EQ(points[0].tokens_per_second, 100.0 / 3);
+  Report report{.kind = "scaling"};
+  add_rows(report, "m", points);
+  EXPECT_EQ(report.rows[0].median_seconds, 3);
+  EXPECT_EQ(report.rows[0].best_seconds, 1);
+  EXPECT_NEAR(report.fraction(report.rows[0]), 1, 1e-12);
+  EXPECT_THROW(parse_scaling_run(R"({"ranks": 2, "step_seconds": [], "tokens_per_step": 64, "parts": {}})", "a.json"),
+               UsageError);
+}
+
 TEST(ScalingPoints, BecomeRowsBesideWhatTheCoresAllow) {
   Report report{.kind = "scaling"};
   add_rows(report, "m", scaling_points({run(1, 1.0, {{"idle", 0}}), run(2, 1.25, {{"idle", 0.25}})}, 2));

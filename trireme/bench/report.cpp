@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "trireme/base/files.h"
 #include "trireme/base/version.h"
@@ -50,13 +51,32 @@ double quantile(std::span<const double> values, double q) {
   return sorted[below] + (sorted[above] - sorted[below]) * (place - std::floor(place));
 }
 
-void set_times(Row& row, std::span<const double> seconds, double amount) {
-  row.median_seconds = quantile(seconds, 0.5);
+size_t median_step(std::span<const double> seconds) {
+  std::vector<size_t> order(seconds.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return seconds[i]; });
+  return order[order.size() / 2];
+}
+
+namespace {
+
+void set_times(Row& row, std::span<const double> seconds, double median, double amount) {
+  row.median_seconds = median;
   row.best_seconds = quantile(seconds, 0);
   row.samples = std::ssize(seconds);
   if (row.median_seconds <= 0) return;
   row.spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / row.median_seconds;
   row.rate = amount / row.median_seconds;
+}
+
+}  // namespace
+
+void set_times(Row& row, std::span<const double> seconds, double amount) {
+  set_times(row, seconds, quantile(seconds, 0.5), amount);
+}
+
+void set_step_times(Row& row, std::span<const double> seconds, double amount) {
+  set_times(row, seconds, seconds.empty() ? 0 : seconds[median_step(seconds)], amount);
 }
 
 Report read_report(const std::filesystem::path& path) { return parse_report(base::read_file(path), path.string()); }

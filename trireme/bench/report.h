@@ -54,9 +54,15 @@ Report new_report(std::string kind, std::string command);
 
 /// Fills median, best, spread and samples from the seconds of single calls; the rate counts `amount` a call.
 void set_times(Row& row, std::span<const double> seconds, double amount);
+/// The same of training steps, whose median is that of median_step().
+void set_step_times(Row& row, std::span<const double> seconds, double amount);
 
 /// Quantile `q` in [0, 1] of values in any order, interpolated linearly; 0 if there are none.
 double quantile(std::span<const double> values, double q);
+
+/// The index of the step with the median time; of an even number of steps, the longer one of the two in the middle.
+/// Parts of a step add up to its time, as no mean of two steps would say.
+size_t median_step(std::span<const double> seconds);
 
 /// Version 1 of the format; docs/benchmarks.md lists the keys.
 std::string to_json(const Report& report);

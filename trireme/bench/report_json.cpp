@@ -104,7 +104,7 @@ Report report_of_train(const Json& j) {
                                         j.at("precision").get<std::string>(), j.at("backend").get<std::string>());
   const auto seconds = j.at("step_seconds").get<std::vector<double>>();
   Row step{.name = "step", .shape = shape, .unit = "tokens/s"};
-  set_times(step, seconds, j.at("tokens_per_step").get<double>());
+  set_step_times(step, seconds, j.at("tokens_per_step").get<double>());
   report.rows.push_back(step);
   for (const char* key : {"action_seconds", "parts"}) {
     if (!j.contains(key) || !j.at(key).is_object()) continue;

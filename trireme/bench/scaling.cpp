@@ -19,12 +19,14 @@ double part_of(const ScalingRun& run, const std::string& cause) {
   return found == run.parts.end() ? 0 : found->second;
 }
 
+double median_seconds(const ScalingRun& run) { return run.step_seconds[median_step(run.step_seconds)]; }
+
 double tokens_per_second(const ScalingRun& run) {
-  return static_cast<double>(run.tokens_per_step) / quantile(run.step_seconds, 0.5);
+  return static_cast<double>(run.tokens_per_step) / median_seconds(run);
 }
 
 std::vector<std::pair<std::string, double>> losses(const ScalingRun& first, const ScalingRun& run) {
-  const double step = quantile(run.step_seconds, 0.5);
+  const double step = median_seconds(run);
   std::vector<std::pair<std::string, double>> lost;
   for (const auto& [cause, seconds] : run.parts) lost.emplace_back(cause, (seconds - part_of(first, cause)) / step);
   return lost;
@@ -46,6 +48,7 @@ ScalingRun parse_scaling_run(std::string_view text, const std::string& source) t
   ScalingRun run;
   run.ranks = base::whole_number(j.at("ranks"));
   run.step_seconds = j.at("step_seconds").get<std::vector<double>>();
+  if (run.step_seconds.empty()) throw UsageError(fmt::format("{} has no steps; bench.steps is at least 1", source));
   run.tokens_per_step = base::whole_number(j.at("tokens_per_step"));
   for (const auto& [cause, seconds] : j.at("parts").items())
     if (cause != kHidden) run.parts.emplace_back(cause, seconds.get<double>());
@@ -78,7 +81,7 @@ void add_rows(Report& report, const std::string& model, const std::vector<Scalin
                                  base::plural(p.run.threads_per_rank, "thread")),
             .unit = "tokens/s",
             .limit = limit_name(p)};
-    set_times(row, p.run.step_seconds, static_cast<double>(p.run.tokens_per_step));
+    set_step_times(row, p.run.step_seconds, static_cast<double>(p.run.tokens_per_step));
     row.values.emplace_back("efficiency %", p.efficiency * 100);
     if (p.run.predicted) row.values.emplace_back("predicted ms", *p.run.predicted * 1e3);
     row.values.emplace_back("cores lacking %", p.shared * 100);

@@ -9,7 +9,6 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 
 #include "trireme/base/json.h"
@@ -98,14 +97,6 @@ struct Steps {
   std::vector<costs::TimedOperation> operations;  ///< if they are timed
   std::string prediction;  ///< as JSON, of the first rank if it is asked for
 };
-
-/// The index of the step with the median time. Its parts add up to its time; medians of parts would not.
-size_t median_step(const std::vector<double>& seconds) {
-  std::vector<size_t> order(seconds.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seconds[a] < seconds[b]; });
-  return order[order.size() / 2];
-}
 
 double median(const std::vector<double>& values) { return values[median_step(values)]; }
 
