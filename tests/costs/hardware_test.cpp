@@ -13,7 +13,9 @@
 namespace trireme::costs {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string refusal(const std::function<void()>& call) {
   try {
@@ -75,7 +77,15 @@ TEST(Hardware, MistakesInAFileAreToldInOneSentence) {
                     file_of("name: x\npeak: {fp32: 1}\nmemory_rate: 1\nmeasured: {operations: [\"product fp32\"]}\n"));
               }),
               HasSubstr("measured.operations has the row 'product fp32'"));
-  EXPECT_THAT(refusal([] { read_hardware("nowhere.yaml"); }), HasSubstr("nowhere.yaml"));
+  EXPECT_THAT(refusal([] { read_hardware("nowhere.yaml"); }),
+              AllOf(HasSubstr("nowhere.yaml"), HasSubstr("hardware is a name (a10, "), Not(HasSubstr("--config"))));
+  for (const char* reserved : {"80", "81"})
+    EXPECT_THAT(
+        refusal([&] {
+          read_hardware(file_of(std::string("name: x\npeak: {fp32: 1}\nmemory_rate: 1\nmemory: 80\nreserved: ") +
+                                reserved + "\n"));
+        }),
+        HasSubstr("leaves nothing of a device's memory of 80 GB"));
 }
 
 TEST(Hardware, ClustersAreMachinesTimesDevices) {

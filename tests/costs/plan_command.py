@@ -106,6 +106,8 @@ def fits_past_refused_values(r):
     card = r.folder / "card.yaml"
     card.write_text("name: card\nmemory: 0.12\nreserved: 0.01\nmemory_rate: 1000\npeak: {fp32: 20, bf16: 100}\n"
                     "inside: {rate: 50, latency: 5}\nbetween: {rate: 10, latency: 10}\nhost: {memory: 2, rate: 20}\n")
+    priced = r.folder / "priced.yaml"
+    priced.write_text(card.read_text() + "price: {hour: 1}\n")
     for words in (["llama-3-8b", "--cluster", "8xH100", "--train.max_seq_length", "2048", "--mesh.pp", "4", "--pipeline.schedule", "interleaved_1f1b", "--recompute", "full",
                    "--fit", "micro_batch"],
                   ["llama-5m", "--cluster", f"3x{card}", "--model.max_position_embeddings", "3072", "--mesh.cp", "3", "--train.micro_batch_size", "1", "--fit", "sequence"],
@@ -114,6 +116,7 @@ def fits_past_refused_values(r):
         value = re.search(r"that fits is ([\d,]+)\n", text)
         ring.check(value and found["memory_bytes"] <= found["room_bytes"], f"--fit finds {value and value[1]}: {' '.join(words)}", text)
         ring.check("--mesh.cp" not in words or int(value[1].replace(",", "")) % 6 == 0, "a sequence in pieces for three ranks", text)
+    ring.check("USD a device and hour (an example)\n" in figures(r, *SMALL, "--cluster", f"1x{priced}")[1], "a price without a date is an example")
     _, text = figures(r, "llama-5m", "--model.max_position_embeddings", "700", "--cluster", "1xA10", "--fit", "sequence")
     ring.check("train.max_seq_length that fits is 700\n" in text, "the model's end is looked at", text)
     told = plan(r, "llama-5m", "--cluster", f"1x{card}", "--train.max_seq_length", "256", "--offload.fit", "8MiB", "--offload.host", "1GiB", "--fit", "micro_batch")

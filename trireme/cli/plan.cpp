@@ -335,11 +335,12 @@ int run_plan(Arguments arguments) {
   const costs::Prediction p = costs::predict(*first.model, first, machines);
   waiting.reset();
   const int64_t tokens = s.train.global_batch_size * first.request.shape.sequence;
+  const std::string& date = cluster.hardware.price_date;
   const costs::Budget budget{
       .tokens = view.tokens,
       .price = view.price.value_or(cluster.hardware.price),
       .currency = cluster.hardware.currency,
-      .price_is = view.price ? "" : fmt::format(" (an example of {})", cluster.hardware.price_date)};
+      .price_is = view.price ? "" : fmt::format(" (an example{})", date.empty() ? "" : " of " + date)};
   const MeshShape mesh = mesh_shape(s, world_size(s));
   fmt::print(
       "model    {}, {} parameters\nranks    {} on {} of {}: {}, pp {} x replicate {} x shard {} x cp {} x tp {}, "

@@ -186,7 +186,8 @@ class Parser {
 
   // A file of settings: Trireme's own counts at once, another system's at the end.
   void take_file(const std::string& path, const std::string& dialect) {
-    const std::optional<std::string> contents = read_settings_file(path, problems_);
+    const std::optional<std::string> contents = read_settings_file(
+        path, problems_, "--config takes the path of a YAML file of settings, for instance configs/austen.yaml");
     if (!contents) return;
     parsed_.files.push_back(path);
     std::optional<ForeignFile> foreign;

@@ -170,6 +170,10 @@ config::Section section(Hardware& h) {
             if (h.name.empty()) problems.add("a hardware file needs a name", {}, "name: H100");
             if (h.peak.fp32 <= 0 && h.operations.empty())
               problems.add("a hardware file needs peak.fp32", {}, "peak: {fp32: 67} is 67 TFLOP/s");
+            if (h.memory > 0 && h.reserved >= h.memory)
+              problems.add(
+                  fmt::format("reserved {:g} GB leaves nothing of a device's memory of {:g} GB", h.reserved, h.memory),
+                  {}, "reserved is the part of memory that driver and libraries take, such as 0.6");
             if (h.memory_rate <= 0)
               problems.add("a hardware file needs memory_rate", {}, "memory_rate: 3350 is 3,350 GB/s");
           }};
@@ -206,7 +210,9 @@ Hardware read_hardware(const std::string& name_or_path) {
         name_or_path, nearest_hint(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
   config::Problems problems;
   const auto text = config::read_settings_file(
-      name_or_path, problems, {}, "a file of hardware is what trireme bench calibrate writes, or has its form");
+      name_or_path, problems, {},
+      fmt::format("hardware is a name ({}), or the path of a YAML file such as configs/hardware/h100.yaml",
+                  base::join(hardware_names(), ", ")));
   problems.throw_if_any();
   Hardware h = parse_hardware(*text, name_or_path);
   h.path = name_or_path;
