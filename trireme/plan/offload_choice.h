@@ -1,4 +1,4 @@
-// What has to leave the ranks' memory so that a step fits: the least that does.
+// What leaves the ranks' memory so that a step fits: one kind of value after the other, until it does.
 #pragma once
 
 #include <cstdint>

@@ -138,7 +138,9 @@ config::Section section(OffloadSettings& s) {
                 "share of the bytes that leaves, by groups of parameters and by units; the rest stays",
                 Rules{.above = 0, .at_most = 1}},
                {"offload.fit", &s.fit,
-                "the rank's own memory that has to be enough: what leaves is chosen, the least of it that fits",
+                "the rank's own memory that has to be enough: kinds leave in this order until every rank fits: "
+                "moments, masters, "
+                "gradients, activations, parameters",
                 Rules{.at_least = 1,
                       .bytes = true,
                       .absent = "null",
