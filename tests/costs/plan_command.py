@@ -191,6 +191,13 @@ def takes_what_hardware_says(r):
     ring.check(abs(step / (1e3 * found["step_seconds"]) - 1) < 1e-3, "explain schedule predicts the step that plan does", f"{found} {result}")
 
 
+def answers_are_left_out(r):
+    """A step of task rewards has no answers in its time, which is said."""
+    for task in ("rewards", "language"):
+        _, text = figures(r, "llama-5m", "--task", task, "--accelerator", "cpu", "--cluster", "1xA10")
+        ring.check(("note     the step is what learns from answers; the time of writing them is not predicted\n" in text) == (task == "rewards"), f"a plan of task {task}", text)
+
+
 def long_times_are_read(r):
     result = r.run([r.program, "explain", "schedule", "llama-3-8b", "--devices", "2"], env=ring.environment(), timeout=120)
     ring.check(re.search(r"^step +\d+d\d\dh, predicted for", result.out, re.M) and "e+0" not in result.out, "a step of days has days, not 1e8 ms", str(result))
@@ -340,6 +347,7 @@ with ring.Ring(sys.argv[1]) as r:
     says_what_gpus_refuse(r)
     counts_what_is_computed(r)
     takes_what_hardware_says(r)
+    answers_are_left_out(r)
     long_times_are_read(r)
     every_stage(r)
     refuses(r)

@@ -29,6 +29,7 @@
 #include "trireme/schedule/pipeline.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/foresight.h"
 #include "trireme/train/resume_settings.h"
 #include "trireme/train/setup.h"
 
@@ -354,6 +355,7 @@ int run_plan(Arguments arguments) {
   if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
   for (const std::string& warning : warnings(s, world_size(s))) fmt::print("warn     {}\n", warning);
   if (!remark.empty()) fmt::print("note     {}\n", remark);
+  if (s.task == train::Learning::rewards) fmt::print("note     {}\n", train::kWithoutAnswers);
   // A plan is worth having before GPUs compute what it needs.
   if (const std::string refusal = refused_on_gpus(first, s); !refusal.empty())
     fmt::print("note     a run is refused today: {}\n", refusal);

@@ -139,8 +139,7 @@ config::Section section(OffloadSettings& s) {
                 Rules{.above = 0, .at_most = 1}},
                {"offload.fit", &s.fit,
                 "the rank's own memory that has to be enough: kinds leave in this order until every rank fits: "
-                "moments, masters, "
-                "gradients, activations, parameters",
+                "moments, masters, gradients, activations, parameters",
                 Rules{.at_least = 1,
                       .bytes = true,
                       .absent = "null",

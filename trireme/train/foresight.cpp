@@ -33,11 +33,12 @@ costs::Machines machines_of(const Session& s) {
           .threads = at::get_num_threads()};
 }
 
-std::string describe(const costs::Prediction& predicted, int64_t tokens_per_step) {
+std::string describe(const Settings& settings, const costs::Prediction& predicted, int64_t tokens_per_step) {
   std::string parts;
   for (const base::ActivityName& c : base::kActivities)
     if (const double share = of(predicted.causes, c.activity) / predicted.step; share > 0.01)
       parts += fmt::format("{}{} {:.0f} %", parts.empty() ? "" : ", ", c.name, 100 * share);
+  if (settings.task == Learning::rewards) parts += fmt::format("\n         {}", kWithoutAnswers);
   return fmt::format("predict  {:.4g} ms a step, {} tokens/s: {}", 1e3 * predicted.step,
                      base::human_count(static_cast<int64_t>(double(tokens_per_step) / predicted.step)), parts);
 }
@@ -48,7 +49,7 @@ std::string foresee(const Settings& settings, const model::Model& model, const p
   const costs::Machines machines{.hardware = costs::read_hardware(hardware_of(settings)),
                                  .ranks = settings.devices.value_or(1),
                                  .threads = threads_of_a_rank(settings)};
-  return describe(costs::predict(model, plan, machines),
+  return describe(settings, costs::predict(model, plan, machines),
                   settings.train.global_batch_size * plan.request.shape.sequence);
 }
 
@@ -59,7 +60,7 @@ void check_foresight(const Settings& settings) {
   if (settings.predict) costs::read_hardware(hardware_of(settings));
 }
 
-std::string Foresight::before() const { return describe(predicted_, s_.tokens_per_step()); }
+std::string Foresight::before() const { return describe(s_.settings, predicted_, s_.tokens_per_step()); }
 
 void Foresight::note(const observe::StepTime& step) {
   if (steps_.size() < kMostSteps) steps_.push_back(step);

@@ -13,6 +13,10 @@
 
 namespace trireme::train {
 
+/// What is said of a step of task rewards.
+inline constexpr const char* kWithoutAnswers =
+    "the step is what learns from answers; the time of writing them is not predicted";
+
 class Foresight {
  public:
   /// Predicts a step of the session's plan.
