@@ -28,8 +28,8 @@ std::string settle(ParsedSettings& parsed, const costs::Cluster& cluster);
 /// Why a run of this plan is refused on GPUs; empty: it is not, or its ranks are processors.
 std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& settings);
 
-/// Sets the global batch to `asked` sequences, rounded to what the micro-batches of all data ranks divide, in whole rounds
-/// of the pipeline.
+/// Sets the global batch to `asked` sequences, rounded to what the micro-batches of all data ranks divide, in whole
+/// rounds of the pipeline.
 void round_batch(Settings& settings, int64_t asked);
 
 /// The first layout that fits, for models of several sizes on several clusters: Markdown.
