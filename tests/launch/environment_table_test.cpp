@@ -85,7 +85,7 @@ constexpr Case kCases[] = {
     {"a local rank that is not the rank on a host alone",
      "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=localhost MASTER_PORT=29500",
      "LOCAL_RANK=1 and RANK=3, but with MASTER_ADDR=localhost all ranks are on this host"},
-    {"a local rank alone", "LOCAL_RANK=1", "environment variable RANK is not set though LOCAL_RANK is"},
+    {"a local rank alone", "LOCAL_RANK=1", "environment variable WORLD_SIZE is not set though LOCAL_RANK is"},
     {"our own launcher",
      "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 TRIREME_JOB_ID=a",
      "trireme 0/2 0/2, 0/1 []"},

@@ -101,6 +101,10 @@ TEST(TakeOver, ARefusalOfAValueOfTheCheckpointSaysHowToSetItBack) {
                         "--optimizer.in_backward false sets it back"));
   EXPECT_THAT(told(saved, {"--train.max_norm=1", "--optimizer.in_backward=true"}),
               testing::Not(HasSubstr("comes from the checkpoint")));
+  const std::string short_one = "llama-5m train.max_steps=9 model.max_position_embeddings=64";
+  const std::string text = told(short_one, {"--train.max_seq_length=128"});
+  EXPECT_THAT(text, HasSubstr("do not fit a model made for 64"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("--model ")));  // which is a word there
 }
 
 TEST(TakeOver, AnEndThatIsGivenReplacesTheRunsEnds) {

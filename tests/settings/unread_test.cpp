@@ -69,19 +69,19 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
   const Words relative = {"--optimizer", "Adafactor", "--optimizer.relative_step", "true"};
   const Words one_cycle = {"--train.lr_decay", "OneCycleLR"}, fixed = {"--precision.loss_scale", "1024"};
   const std::vector<Row> rows = {
-      {{"--optimizer.lr", "1e-3"}, relative, "leave optimizer.relative_step out"},
-      {{"--optimizer.lr_scaling", "sqrt"}, relative, "leave optimizer.relative_step out"},
-      {{"--train.lr_decay", "linear"}, relative, "leave optimizer.relative_step out"},
+      {{"--optimizer.lr", "1e-3"}, relative, "set optimizer.relative_step false"},
+      {{"--optimizer.lr_scaling", "sqrt"}, relative, "set optimizer.relative_step false"},
+      {{"--train.lr_decay", "linear"}, relative, "set optimizer.relative_step false"},
       {{"--train.lr_warmup_steps", "10"}, relative, "optimizer.warmup_init true"},
-      {{"--train.min_lr", "1e-5"}, relative, "leave optimizer.relative_step out"},
+      {{"--train.min_lr", "1e-5"}, relative, "set optimizer.relative_step false"},
       {{"--train.lr_warmup_steps", "10"}, one_cycle, "lr_schedule.pct_start"},
       {{"--train.lr_warmup_steps", "10"}, {"--train.lr_decay", "LRRangeTest"}, "lr_schedule.step_size"},
       {{"--train.min_lr", "1e-5"}, one_cycle, "lr_schedule.final_div_factor"},
       {{"--train.min_lr", "1e-5"}, {"--train.lr_decay", "inverse_sqrt"}, "cosine"},
-      {{"--precision.initial_loss_scale", "2"}, fixed, "leave precision.loss_scale out"},
-      {{"--precision.loss_scale_window", "5"}, fixed, "leave precision.loss_scale out"},
-      {{"--precision.min_loss_scale", "2"}, fixed, "leave precision.loss_scale out"},
-      {{"--data.val_split_fraction", "0.3"}, {"--data.val_data_path", "held.txt"}, "leave data.val_data_path out"}};
+      {{"--precision.initial_loss_scale", "2"}, fixed, "set precision.loss_scale null"},
+      {{"--precision.loss_scale_window", "5"}, fixed, "set precision.loss_scale null"},
+      {{"--precision.min_loss_scale", "2"}, fixed, "set precision.loss_scale null"},
+      {{"--data.val_split_fraction", "0.3"}, {"--data.val_data_path", "held.txt"}, "set data.val_data_path null"}};
   for (const Row& row : rows) {
     EXPECT_EQ(unread("language", row.typed), "") << row.typed[0];
     Words both = row.typed;
@@ -94,6 +94,7 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
   EXPECT_THAT(unread("language", {"--eval.evaluate_example", "random"}), HasSubstr("give eval.max_new_tokens"));
   EXPECT_EQ(unread("language", {"--train.lr_decay", "constant", "--train.min_lr", "0"}), "");
   EXPECT_EQ(unread("language", {"--train.lr_decay", "OneCycleLR", "--train.lr_warmup_steps", "0"}), "");
+  EXPECT_EQ(unread("language", {"--eval.evaluate_example", "first"}), "");
 }
 
 TEST(Unread, WhatAnotherSettingTurnsOffIsRefused) {

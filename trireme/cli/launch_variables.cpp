@@ -59,7 +59,8 @@ std::string flag_of(const std::string& text) { return text == "1" ? "true" : tex
 std::string num_gpus_here() {
   if (const int count = base::num_gpus(); count > 0) return std::to_string(count);
   throw UsageError(
-      "error: --nproc_per_node gpu starts one rank for each GPU, and there is none that CUDA_VISIBLE_DEVICES allows; "
+      "error: gpu as the number of ranks starts one rank for each GPU, and there is none that CUDA_VISIBLE_DEVICES "
+      "allows; "
       "give the number of ranks, or cpu for one on each core");
 }
 

@@ -22,7 +22,7 @@ void tell_ranks_by_hand(const Job& job, Arguments arguments, const std::exceptio
   config::Overlay overlay = job.overlay;
   overlay.passes_over_mistakes = true;
   ParsedSettings parsed = read_settings(arguments, overlay);
-  if (parsed.help || parsed.settings.comm.backend == comm::Backend::mpi) return;
+  if (parsed.help || parsed.settings.dry_run || parsed.settings.comm.backend == comm::Backend::mpi) return;
   settle_out_dir(job, parsed);
   launch::tell_others(environment, launch::meeting_options(parsed.settings), why);
 } catch (const std::exception&) {  // the others wait as for a rank that was not started

@@ -87,7 +87,8 @@ class Start {
 
  private:
   bool meets_others_by_hand() const {
-    return is_rank_ && launch::are_by_hand(environment_) && settings_.comm.backend != comm::Backend::mpi;
+    return is_rank_ && !settings_.dry_run && launch::are_by_hand(environment_) &&
+           settings_.comm.backend != comm::Backend::mpi;
   }
 
   // What a rank looks at alone: the others would wait for it if it ended there.

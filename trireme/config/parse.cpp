@@ -23,12 +23,6 @@
 namespace trireme::config {
 namespace {
 
-// As a shell takes it.
-std::string shell_word(const std::string& text) {
-  const bool plain = text.find_first_of(" []'$&;|<>(){}*?!\"") == std::string::npos;
-  return plain ? text : fmt::format("\"{}\"", text);
-}
-
 // By its name, in the place of a model. A model's own config.json is none.
 bool is_json_of_settings(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -151,7 +145,7 @@ class Parser {
     }
     argument.has_value = false;
     problems_.add(fmt::format("--{} needs a value", key), {argument.given.source},
-                  fmt::format("for instance --{}={}", key, shell_word(example_text(*setting))));
+                  fmt::format("for instance --{}={}", key, base::shell_quoted(example_text(*setting))));
   }
 
   void take_positional(const Given& given, std::string& first) {
@@ -165,7 +159,7 @@ class Parser {
     if (given.text.ends_with(".yaml") || given.text.ends_with(".yml") ||
         (may_be_model && is_json_of_settings(given.text))) {
       problems_.add(fmt::format("{} is a file of settings", given.text), {},
-                    fmt::format("say --config {}", given.text));
+                    fmt::format("say --config {}", base::shell_quoted(given.text)));
       return;
     }
     if (overlay_.positional.empty() || !first.empty()) {
@@ -186,8 +180,7 @@ class Parser {
 
   // A file of settings: Trireme's own counts at once, another system's at the end.
   void take_file(const std::string& path, const std::string& dialect) {
-    const std::optional<std::string> contents = read_settings_file(
-        path, problems_, "--config takes the path of a YAML file of settings, for instance configs/austen.yaml");
+    const std::optional<std::string> contents = read_settings_file(path, problems_);
     if (!contents) return;
     parsed_.files.push_back(path);
     std::optional<ForeignFile> foreign;

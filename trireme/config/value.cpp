@@ -60,7 +60,10 @@ Refusal wrong_type(const Setting& setting, const Given& given) {
 
 bool is_a_path(const std::string& text) {
   std::error_code ignored;
-  return text.find_first_of("/.") != std::string::npos || (!text.empty() && std::filesystem::exists(text, ignored));
+  constexpr std::string_view kEndings[] = {".txt", ".json", ".jsonl", ".parquet", ".csv", ".bin", ".idx"};
+  return text.find('/') != std::string::npos ||
+         std::ranges::any_of(kEndings, [&](std::string_view ending) { return text.ends_with(ending); }) ||
+         (!text.empty() && std::filesystem::exists(text, ignored));
 }
 
 Refusal not_among(const Setting& setting, const Given& given, const std::vector<std::string>& names) {

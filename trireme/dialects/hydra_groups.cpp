@@ -58,6 +58,7 @@ std::vector<Given> over(std::vector<Given> base, std::vector<Given> more) {
 
 struct GroupFile {
   std::string group, path;
+  bool overrides = false;  ///< it stands in the place of the group's file that was chosen before
 };
 
 // "{model: gemma3_1b}", "{override /model: gemma3_1b}" or "base", of the list in the file `path`.
@@ -70,6 +71,7 @@ std::optional<GroupFile> named_in_defaults(std::string_view item, const std::str
     group = item.substr(0, colon);
     name = item.substr(colon + 2);
   }
+  const bool overrides = group.starts_with("override ");
   for (const std::string_view word : {"override ", "optional "})
     if (group.starts_with(word)) group.remove_prefix(word.size());
   const fs::path here = fs::absolute(path).parent_path();
@@ -81,14 +83,21 @@ std::optional<GroupFile> named_in_defaults(std::string_view item, const std::str
   for (const fs::path& folder : folders) {
     const fs::path file = folder / std::string(group) / fmt::format("{}.yaml", name);
     const bool is_inside = fmt::format("{}/{}", group, name).find("..") == std::string::npos;
-    if (is_inside && base::is_file(file)) return GroupFile{std::string(group), file.lexically_normal().string()};
+    if (is_inside && base::is_file(file))
+      return GroupFile{std::string(group), file.lexically_normal().string(), overrides};
   }
   return std::nullopt;
 }
 
-// Each file is read once, as Hydra has it: `seen` are those that are read already.
+void leave_out(std::vector<Given>& entries, const std::set<std::string>& groups) {
+  std::erase_if(entries, [&](const Given& given) { return groups.contains(given.key.substr(0, given.key.find('.'))); });
+}
+
+// Each file is read once, as Hydra has it: `seen` are those that are read already. `overridden` gets the groups whose
+// file is chosen here instead of by a file that names this one.
 std::vector<Given> composed(std::vector<Given> own, const std::string& contents, const GroupFile& file,
-                            std::set<std::string>& seen, config::Problems& problems) {
+                            std::set<std::string>& seen, std::set<std::string>& overridden,
+                            config::Problems& problems) {
   std::vector<Given> before, after;
   bool is_after = false;
   for (const Given& entry : own) {
@@ -99,9 +108,15 @@ std::vector<Given> composed(std::vector<Given> own, const std::string& contents,
       if (!named || !seen.insert(named->path).second) continue;
       const auto text = config::read_settings_file(named->path, problems, {entry.source}, "defaults names this file");
       if (!text) continue;
+      std::set<std::string> replaced;
+      std::vector<Given> more =
+          composed(config::read_yaml_tree(*text, named->path, problems), *text, *named, seen, replaced, problems);
+      leave_out(before, replaced);
+      leave_out(after, replaced);
       std::vector<Given>& place = is_after ? after : before;
-      place = over(std::move(place),
-                   composed(config::read_yaml_tree(*text, named->path, problems), *text, *named, seen, problems));
+      place = over(std::move(place), std::move(more));
+      if (named->overrides) overridden.insert(named->group);
+      overridden.merge(replaced);
     }
   }
   const std::string package = package_of(contents, file.group);
@@ -120,13 +135,16 @@ bool is_of_hydra_group(const std::vector<Given>& entries, const std::string& con
     return std::ranges::find(hydra().rows, std::string_view(key), &Row::key) != hydra().rows.end() ||
            (group == "grpo" && std::ranges::find(kOfRewards, entry.key) != std::end(kOfRewards));
   });
-  return 2 * known > std::ssize(entries);  // else it is a file of another system in a folder of this name
+  // Else it is a file of another system in a folder of this name; TRL's have much of grpo's.
+  return group == "grpo" ? known == std::ssize(entries) : 2 * known > std::ssize(entries);
 }
 
 std::vector<Given> composed_by_hydra(std::vector<Given> entries, const std::string& contents, const std::string& path,
                                      config::Problems& problems) {
   std::set<std::string> seen = {fs::absolute(path).lexically_normal().string()};
-  return composed(std::move(entries), contents, {group_of_folder(path), path}, seen, problems);
+  const std::string group = is_of_hydra_group(entries, contents, path) ? group_of_folder(path) : "";
+  std::set<std::string> overridden;
+  return composed(std::move(entries), contents, {.group = group, .path = path}, seen, overridden, problems);
 }
 
 }  // namespace trireme::dialects

@@ -25,7 +25,11 @@ void last_part(Given& given) {
   constexpr std::string_view kModules[] = {"torch.",        "torchao.",      "litgpt.",       "lit_gpt.",
                                            "lightning.",    "bitsandbytes.", "galore_torch.", "deepspeed.",
                                            "transformers.", "thunder."};
-  if (std::ranges::none_of(kModules, [&](std::string_view module) { return given.text.starts_with(module); })) return;
+  const std::string name = given.text.substr(given.text.rfind('.') + 1);
+  const bool is_class = !name.empty() && std::isupper(static_cast<unsigned char>(name[0])) != 0;  // of a user's module
+  if (!is_class &&
+      std::ranges::none_of(kModules, [&](std::string_view module) { return given.text.starts_with(module); }))
+    return;
   const bool is_name =
       std::ranges::all_of(given.text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
   if (is_name) given.text.erase(0, given.text.rfind('.') + 1);
@@ -68,9 +72,9 @@ void tuning_schedule(Reading& r) {
   r.suggest("lr_schedule.first_step", "0");
 }
 
-// LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They learn prompts
-// too, unless mask_prompt says another. They write a conversation in Alpaca's form unless prompt_style says another,
-// whatever the model was trained in.
+// LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They learn
+// prompts too, unless mask_prompt says another. They write a conversation in Alpaca's form unless prompt_style says
+// another, whatever the model was trained in.
 void tuning_data(Reading& r) {
   const bool is_placed = r.known("data.train_data_path").has_value() || r.known("data.mixture").has_value();
   if (!is_placed) r.suggest("data", "Alpaca");  // what it tunes on without data

@@ -70,13 +70,17 @@ constexpr std::string_view kNothingHeldOut = "nothing is held out", kNoScale = "
                            kGiveCorrection = "give grpo.sampler_is, for instance token_truncate";
 
 constexpr std::string_view kOwnRate = "Adafactor's relative steps have a rate of their own",
-                           kNoRelative = "leave optimizer.relative_step out",
+                           kNoRelative = "set optimizer.relative_step false",
                            kOneScale = "precision.loss_scale keeps one scale for the whole run",
-                           kNoFixedScale = "leave precision.loss_scale out";
+                           kNoFixedScale = "set precision.loss_scale null";
 
 const ReadBy kReadBy[] = {
     {"optimizer.lr", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
-    {"optimizer.lr_scaling", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
+    {"optimizer.lr_scaling",
+     {},
+     [](const Settings& s) { return has_no_rate_of_its_own(s) || s.optimizer.lr_scaling == optim::LrScaling::none; },
+     kOwnRate,
+     kNoRelative},
     {"train.lr_decay", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
     {"train.lr_warmup_steps",
      {},
@@ -88,7 +92,11 @@ const ReadBy kReadBy[] = {
      warms_up,
      "this train.lr_decay rises by itself",
      "say how with lr_schedule.pct_start (OneCycleLR) or lr_schedule.step_size"},
-    {"train.min_lr", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
+    {"train.min_lr",
+     {},
+     [](const Settings& s) { return has_no_rate_of_its_own(s) || s.train.min_lr.value_or(0) == 0; },
+     kOwnRate,
+     kNoRelative},
     {"train.min_lr",
      {},
      ends_at_or_needs_no_min_lr,
@@ -118,10 +126,12 @@ const ReadBy kReadBy[] = {
      {},
      [](const Settings& s) { return !s.data.val_data_path; },
      "data.val_data_path is what is held out",
-     "leave data.val_data_path out"},
+     "set data.val_data_path null"},
     {"eval.evaluate_example",
      {},
-     [](const Settings& s) { return s.eval.max_new_tokens.has_value(); },
+     [](const Settings& s) {
+       return s.eval.max_new_tokens.has_value() || s.eval.evaluate_example == train::EvalSettings{}.evaluate_example;
+     },
      "no sample reply is written",
      "give eval.max_new_tokens"},
     {"grpo.eval_samples", Learning::rewards,

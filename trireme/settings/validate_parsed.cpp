@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/config/value.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/parse.h"
@@ -38,10 +39,14 @@ void validate(const ParsedSettings& parsed) try {
   const config::Table table = declare(now), fresh = declare(defaults);
   for (const auto& [key, source] : parsed.provenance) {
     const config::Setting* setting = table.find(key);
-    if (source.kind != config::Source::Kind::checkpoint || setting == nullptr || !names_key(refused, key)) continue;
+    if (source.kind != config::Source::Kind::checkpoint || setting == nullptr) continue;
     const std::string value = config::value_text(*setting), reset = config::value_text(*fresh.find(key));
-    if (value != reset)
-      text += fmt::format("\n  {} {} comes from the {}: --{} {} sets it back", key, value, source.place, key, reset);
+    // "model" and "pipeline" are words, too.
+    const bool is_named =
+        names_key(refused, key.find('.') == std::string::npos ? fmt::format("{} {}", key, value) : key);
+    if (is_named && value != reset && !reset.empty())
+      text += fmt::format("\n  {} {} comes from the {}: --{} {} sets it back", key, value, source.place, key,
+                          base::shell_quoted(reset));
   }
   throw UsageError(text);
 }

@@ -1,6 +1,6 @@
-// Environment variables of NCCL, Gloo, c10d, CUDA and torchrun that guides tell people to set. Some mean something here, some
-// only on GPUs, and some nothing at all. A user who set one is told once what became of it, so that nobody waits for an
-// effect that cannot come.
+// Environment variables of NCCL, Gloo, c10d, CUDA and torchrun that guides tell people to set. Some mean something
+// here, some only on GPUs, and some nothing at all. A user who set one is told once what became of it, so that nobody
+// waits for an effect that cannot come.
 #pragma once
 
 #include <string>

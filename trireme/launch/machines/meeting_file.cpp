@@ -63,9 +63,9 @@ MeetingFile::MeetingFile(RankEnvironment& environment, const MeetingOptions& opt
     if (needs_file) publish(environment);
   } else if (is_one_host(environment)) {
     environment.master_address = "127.0.0.1";
-  } else if (const std::string doubt = doubt_about(environment.master_address, false);
-             !needs_file && environment.local_rank == 0 && !doubt.empty()) {
-    base::warn("MASTER_ADDR: {}; this rank waits for rank 0 all the same", doubt);
+  } else if (!needs_file && environment.local_rank == 0 && !environment.local_is_unknown) {
+    if (const std::string doubt = doubt_about(environment.master_address, false); !doubt.empty())
+      base::warn("MASTER_ADDR: {}; this rank waits for rank 0 all the same", doubt);
   }
 }
 

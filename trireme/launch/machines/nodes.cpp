@@ -100,7 +100,7 @@ Nodes choose_nodes(const Settings& settings, RankEnvironment& environment, std::
   nodes.master_address = master_address(settings);
   nodes.master_port = static_cast<int>(settings.launch.master_port);
   if (const std::string doubt = doubt_about(nodes.master_address, nodes.rank == 0); !doubt.empty())
-    base::warn("launch.master_addr: {}; the machines wait for each other all the same", doubt);
+    base::warn("{}; the machines wait for each other all the same", doubt);
   if (pod_index(std::getenv))
     base::info("Kubernetes started machine {} of {}; the ranks meet at {}:{}", nodes.rank, nodes.count,
                nodes.master_address, nodes.master_port);

@@ -46,7 +46,7 @@ Rendezvous::Rendezvous(RendezvousOptions options)
                                               store::ServerOptions{.token = options_.token, .job = options_.job});
     host = server_->reachable_at();
   } else if (const std::string doubt = doubt_about(host, options_.node_rank == 0); !doubt.empty()) {
-    base::warn("{}; this machine waits for it all the same, at most {} (launch.join_timeout)", doubt,
+    base::warn("{}; this machine waits for it all the same, at most {}", doubt,
                base::human_duration(options_.join_timeout));
   }
   try {
