@@ -127,7 +127,8 @@ Initializer initializer_of(const std::string& name, size_t dims) {
 }
 
 // A tensor is one parameter, under its first name; each part lists it once.
-std::vector<ParameterSpec> name_parameters(Wrapped& part, ParameterNames& seen, const Divisions& divisions, int tp_rank) {
+std::vector<ParameterSpec> name_parameters(Wrapped& part, ParameterNames& seen, const Divisions& divisions,
+                                           int tp_rank) {
   std::vector<ParameterSpec> specs;
   std::vector<NamedTensor> kept;
   std::set<std::string> mine;

@@ -22,8 +22,8 @@ namespace trireme::launch {
 ///
 /// Cost      2 world_size small messages a rank, once
 /// Errors    UsageError if a rank was refused, has other settings, or another LOCAL_RANK than is found, with its
-///           sentence; that of tell_others() if a rank failed; Error if the store is not reached, or a rank does not come
-///           within launch.join_timeout; Stopped if a stop is requested meanwhile
+///           sentence; that of tell_others() if a rank failed; Error if the store is not reached, or a rank does not
+///           come within launch.join_timeout; Stopped if a stop is requested meanwhile
 void find_local_ranks(RankEnvironment& environment, const Settings& settings);
 
 /// Whether these ranks were started one by one, without a launcher that ends all when one ends.
