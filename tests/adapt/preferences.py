@@ -101,7 +101,7 @@ def scores(r):
     far = max(abs(a - b) for row, (_, values) in zip(found, theirs(base)) for a, b in zip(row["logprobs"], values))
     ring.check(len(found) == 2 and far < 1e-9, f"ids without a tokenizer: within {far:.1e} of transformers'", str(found))
     for line, said in (('{"tokens": [1, 300000]}', '"tokens" holds 300000'), ('{"tokens": [1]}', "no token is left to score"), ('{"prompt": "a"}', 'no text under "completion"'),
-                       (json.dumps({"tokens": [1] * 5000}), "and the model reads")):
+                       (json.dumps({"tokens": [1] * 5000}), "tokens; up to")):
         (folder / "texts.jsonl").write_text(line + "\n")
         result = r.run([r.program, "evaluate", folder / "base", "--score", folder / "texts.jsonl"])
         ring.check(result.code == 2 and said in result.err, f"refused: {result.err.strip()[:120]}", str(result))
