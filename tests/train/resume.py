@@ -205,13 +205,13 @@ def a_resume_knows_its_settings(r):
 
 def data_that_is_elsewhere_is_named(r):
     r.train("near", train__max_steps=1, data__train_data_path=r.text.name)
-    (r.folder / "elsewhere").mkdir()
+    (r.folder / "another-place").mkdir()
     command = [r.program, "pretrain", "--resume", str(r.folder / "near"), "--train.max_steps", "2"]
-    result = r.run(["bash", "-c", 'cd elsewhere && exec "$0" "$@"', *command])
+    result = r.run(["bash", "-c", 'cd another-place && exec "$0" "$@"', *command])
     ring.check(result.code == 2 and f"data.train_data_path {r.text.name} is taken over from the checkpoint" in result.err
                and "relative to the folder that this starts in, and is not there: say where the data is now, --data.train_data_path PATH" in result.err,
                "a run that goes on elsewhere says whose its data is", str(result))
-    result = r.run(["bash", "-c", 'cd elsewhere && exec "$0" "$@"', *command, "--data.train_data_path", f"../{r.text.name}"])
+    result = r.run(["bash", "-c", 'cd another-place && exec "$0" "$@"', *command, "--data.train_data_path", f"../{r.text.name}"])
     ring.check(result.code == 0, "and goes on with data that is named again", str(result))
 
 
