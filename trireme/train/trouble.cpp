@@ -64,7 +64,7 @@ std::string describe_not_finite(Session& s, int64_t step, const engine::StepResu
   if (result.overflowed && c.precision.loss_scale)
     return fmt::format(
         "step {}: {} steps in a row were skipped, because a gradient overflows with precision.loss_scale {}. {} a "
-        "smaller precision.loss_scale, or auto, which finds one",
+        "smaller precision.loss_scale, or null, which finds one",
         step, optim::LossScale::kMostInARow, whole(*c.precision.loss_scale), left);
   if (result.overflowed) {
     const double lowest = c.precision.min_loss_scale;
