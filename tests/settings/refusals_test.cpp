@@ -150,7 +150,7 @@ TEST(Refusals, AnExampleIsAValueThatSomebodyWouldGive) {
   });
   EXPECT_THAT(refusal({"--json"}, {.command = "bench ops", .section = "bench"}),
               HasSubstr("for instance --bench.json=result.json"));
-  EXPECT_THAT(refusal({"--optimizer.betas"}), HasSubstr("--optimizer.betas=\"[0.9, 0.95]\""));
+  EXPECT_THAT(refusal({"--optimizer.betas"}), HasSubstr("--optimizer.betas='[0.9, 0.95]'"));
 }
 
 TEST(Refusals, HelpShowsTheShortNamesThatWork) {

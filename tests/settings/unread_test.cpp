@@ -67,7 +67,9 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
     const char* way_out;
   };
   const Words relative = {"--optimizer", "Adafactor", "--optimizer.relative_step", "true"};
-  const Words one_cycle = {"--train.lr_decay", "OneCycleLR"}, fixed = {"--precision.loss_scale", "1024"};
+  const Words one_cycle = {"--train.lr_decay", "OneCycleLR"},
+              fixed = {"--precision", "16-mixed", "--precision.loss_scale", "1024"},
+              unscaled = {"--precision", "bf16-mixed"};
   const std::vector<Row> rows = {
       {{"--optimizer.lr", "1e-3"}, relative, "set optimizer.relative_step false"},
       {{"--optimizer.lr_scaling", "sqrt"}, relative, "set optimizer.relative_step false"},
@@ -78,12 +80,16 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
       {{"--train.lr_warmup_steps", "10"}, {"--train.lr_decay", "LRRangeTest"}, "lr_schedule.step_size"},
       {{"--train.min_lr", "1e-5"}, one_cycle, "lr_schedule.final_div_factor"},
       {{"--train.min_lr", "1e-5"}, {"--train.lr_decay", "inverse_sqrt"}, "cosine"},
+      {{"--precision.loss_scale", "1024"}, unscaled, "take precision 16-mixed"},
+      {{"--precision.min_loss_scale", "2"}, unscaled, "take precision 16-mixed"},
       {{"--precision.initial_loss_scale", "2"}, fixed, "set precision.loss_scale null"},
       {{"--precision.loss_scale_window", "5"}, fixed, "set precision.loss_scale null"},
       {{"--precision.min_loss_scale", "2"}, fixed, "set precision.loss_scale null"},
       {{"--data.val_split_fraction", "0.3"}, {"--data.val_data_path", "held.txt"}, "set data.val_data_path null"}};
   for (const Row& row : rows) {
-    EXPECT_EQ(unread("language", row.typed), "") << row.typed[0];
+    Words alone = row.typed;
+    if (row.typed[0].starts_with("--precision.")) alone.insert(alone.end(), {"--precision", "16-mixed"});
+    EXPECT_EQ(unread("language", alone), "") << row.typed[0];
     Words both = row.typed;
     both.insert(both.end(), row.turns_off.begin(), row.turns_off.end());
     EXPECT_THAT(unread("language", both), AllOf(HasSubstr(" has no effect: "), HasSubstr(row.way_out)))

@@ -68,8 +68,9 @@ def goes_on_in_another_precision(r):
     settings = HALF | {"precision.scale_rule": "deepspeed", "optimizer.weight_decay": 0, "train.max_norm": "null"}
     half = r.train("rates-half", **settings)
     saved, skipped = half / "step-00000030", ring.metrics(half)[30]["skipped"]
-    plain = ring.metrics(r.train("rates-plain", **settings | {"precision": "32-true"}))
-    rows = ring.metrics(r.train("rates-on", **settings | {"precision": "32-true", "resume": saved, "train__save_interval": 1, "save.keep_last": 0}))
+    wide = {"precision": "32-true", "precision.initial_loss_scale": None, "precision.loss_scale_window": None}
+    plain = ring.metrics(r.train("rates-plain", **settings | wide))
+    rows = ring.metrics(r.train("rates-on", **settings | wide | {"resume": saved, "train__save_interval": 1, "save.keep_last": 0}))
     ring.check(skipped > 0 and all(row["lr"] == plain[step - skipped]["lr"] for step, row in rows.items()),
                f"in 32-true the learning rate still waits for the {skipped} steps that 16-mixed has skipped")
     on = r.folder / "rates-on" / "step-00000031"

@@ -116,7 +116,8 @@ bool says_something(const json& value) {
 // What is left out of a message would be missing in what is learned: of a call, an empty reply would be left.
 void refuse_unbuilt(const Fields& fields, std::span<const char* const> keys) {
   for (const char* key : keys)
-    if (const json* value = fields.find(key); value != nullptr && says_something(*value))
+    if (const json* value = fields.find(key);
+        value != nullptr && says_something(*value) && (key != kHistory || value->is_array()))  // else any column
       fields.refuse(key, "is not built; leave it out, or write it into the text of a message");
 }
 
@@ -224,7 +225,8 @@ void refuse_unbuilt_keys(const json& record, const std::string& place) {
 
 void refuse_system_beside(const json& record, const std::string& place) {
   const Fields fields(record, "", place);
-  for (const char* key : {kSystem[0], kSystem[1], "history"})
+  constexpr const char* kHistory = "history";
+  for (const char* key : {kSystem[0], kSystem[1], kHistory})
     if (const json* value = fields.find(key); value != nullptr && says_something(*value))
       fields.refuse(key, "is not read beside a prompt; put it into the prompt");
 }

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/optim/settings_lr.h"
+#include "trireme/settings/derived.h"
 
 namespace trireme {
 namespace {
@@ -72,6 +73,7 @@ constexpr std::string_view kNothingHeldOut = "nothing is held out", kNoScale = "
 constexpr std::string_view kOwnRate = "Adafactor's relative steps have a rate of their own",
                            kNoRelative = "set optimizer.relative_step false",
                            kOneScale = "precision.loss_scale keeps one scale for the whole run",
+                           kUnscaled = "this precision scales no loss", kScaled = "take precision 16-mixed or 16-true",
                            kNoFixedScale = "set precision.loss_scale null";
 
 const ReadBy kReadBy[] = {
@@ -107,6 +109,14 @@ const ReadBy kReadBy[] = {
      [](const Settings& s) { return s.optimizer.lr_scaling != optim::LrScaling::none; },
      "the learning rate does not follow the batch",
      "give optimizer.lr_scaling linear or sqrt"},
+    {"precision.loss_scale",
+     {},
+     [](const Settings& s) { return scales_loss(s) || !s.precision.loss_scale; },
+     kUnscaled,
+     kScaled},
+    {"precision.initial_loss_scale", {}, scales_loss, kUnscaled, kScaled},
+    {"precision.loss_scale_window", {}, scales_loss, kUnscaled, kScaled},
+    {"precision.min_loss_scale", {}, scales_loss, kUnscaled, kScaled},
     {"precision.initial_loss_scale",
      {},
      [](const Settings& s) { return !s.precision.loss_scale; },

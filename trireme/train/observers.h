@@ -47,7 +47,7 @@ class Observers {
         disturbances_(s),
         epoch_loss_(epoch, s.settings.train.epochs,
                     s.settings.task == Learning::rewards ? steps_of_rollout(s.settings.grpo) : 1),
-        cuts_texts_(s.settings.data.packing == data::Packing::wrapped) {
+        cuts_texts_(s.settings.task == Learning::language && s.settings.data.packing == data::Packing::wrapped) {
     if (s.settings.profile.measure) s.profile = profile_ = profile_of_run(s, pace.peak_flops(), evaluation_interval);
     const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;

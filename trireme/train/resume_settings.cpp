@@ -76,9 +76,10 @@ void refuse_another_optimizer(const RunState& state, const fs::path& folder, con
                                                                     : nullptr;
   if (setting == nullptr) return;
   // Without kahan the rounding follows from the precision that the user gave.
-  const std::string way_out = compensates(before) && !compensates(now)
-                                  ? fmt::format("go on with precision {}", config::name_of(before.precision.format))
-                                  : "leave it out";
+  const std::string way_out =
+      compensates(before) && !compensates(now) && before.precision.format != now.precision.format
+          ? fmt::format("go on with precision {}", config::name_of(before.precision.format))
+          : "leave it out";
   for (const std::string& change : changes_since(state.settings_yaml, now))
     if (change.starts_with(setting))
       throw UsageError(
