@@ -202,6 +202,11 @@ void take_file(const config::Parsed& parsed, const OtherOptions& other, LaunchWo
   if (gives_devices) reads.insert(reads.end(), {"--devices", std::to_string(other.num_processes.value_or(*s.devices))});
   const Settings file = read_settings(reads, training_overlay("pretrain")).settings;
   if (!is_given("nnodes")) s.num_nodes = file.num_nodes;
+  if (other.standalone && s.num_nodes > 1)
+    throw UsageError(
+        fmt::format("error: --standalone is for one machine, and {} says {}; leave --standalone out, or say "
+                    "--num_machines 1",
+                    *other.config_file, s.num_nodes));
   if (!gives_devices) s.devices = file.devices.value_or(1);
   if (other.num_processes) take_processes(*other.num_processes, s);
   if (!is_given("node_rank")) s.launch.node_rank = file.launch.node_rank;

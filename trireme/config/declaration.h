@@ -52,6 +52,7 @@ struct Rules {
   std::optional<Resumed> resumed = {};  ///< empty: Section::resumed
   bool ends_run = false;  ///< says when a run ends; if the user gives one of these, a resumed run takes over none
   std::string_view with_path = {};  ///< what a path in this setting's place is given with, for messages
+  std::string_view with_records = {};  ///< the same of a file of JSON records
   bool writes_file = false;  ///< the path of an output file: refused early if it cannot be written
   /// Other systems' words for a value that a choice lacks, in lower case, and the way out.
   std::vector<std::pair<std::string_view, std::string_view>> other_values = {};

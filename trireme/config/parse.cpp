@@ -180,7 +180,10 @@ class Parser {
 
   // A file of settings: Trireme's own counts at once, another system's at the end.
   void take_file(const std::string& path, const std::string& dialect) {
-    const std::optional<std::string> contents = read_settings_file(path, problems_);
+    const std::optional<std::string> contents =
+        dialect.empty()
+            ? read_settings_file(path, problems_)
+            : read_settings_file(path, problems_, {}, fmt::format("name a file of {} that is there", dialect));
     if (!contents) return;
     parsed_.files.push_back(path);
     std::optional<ForeignFile> foreign;

@@ -69,7 +69,11 @@ bool is_a_path(const std::string& text) {
 Refusal not_among(const Setting& setting, const Given& given, const std::vector<std::string>& names) {
   Refusal refusal = wrong_type(setting, given);
   if (!setting.rules.with_path.empty() && is_a_path(given.text)) {
-    refusal.hint = fmt::format("a path is given with {} {}", setting.rules.with_path, base::shell_quoted(given.text));
+    const std::string path = base::shell_quoted(given.text);
+    const bool may_be_records = given.text.ends_with(".json") || given.text.ends_with(".jsonl");
+    refusal.hint = fmt::format("a path is given with {} {}", setting.rules.with_path, path);
+    if (may_be_records && !setting.rules.with_records.empty())
+      refusal.hint += fmt::format(" (texts) or {} {} (conversations, pairs)", setting.rules.with_records, path);
   } else if (const std::optional<std::string> near = base::nearest(lower(given.text), names)) {
     refusal.hint = fmt::format("the nearest is {}", *near);
   }

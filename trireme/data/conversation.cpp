@@ -116,8 +116,7 @@ bool says_something(const json& value) {
 // What is left out of a message would be missing in what is learned: of a call, an empty reply would be left.
 void refuse_unbuilt(const Fields& fields, std::span<const char* const> keys) {
   for (const char* key : keys)
-    if (const json* value = fields.find(key);
-        value != nullptr && says_something(*value) && (key != kHistory || value->is_array()))  // else any column
+    if (const json* value = fields.find(key); value != nullptr && says_something(*value))
       fields.refuse(key, "is not built; leave it out, or write it into the text of a message");
 }
 
@@ -227,7 +226,8 @@ void refuse_system_beside(const json& record, const std::string& place) {
   const Fields fields(record, "", place);
   constexpr const char* kHistory = "history";
   for (const char* key : {kSystem[0], kSystem[1], kHistory})
-    if (const json* value = fields.find(key); value != nullptr && says_something(*value))
+    if (const json* value = fields.find(key);
+        value != nullptr && says_something(*value) && (key != kHistory || value->is_array()))  // a text is any column
       fields.refuse(key, "is not read beside a prompt; put it into the prompt");
 }
 

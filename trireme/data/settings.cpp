@@ -62,6 +62,7 @@ config::Section section(DataSettings& s) {
                 "source of the text: Austen (the default corpus) or TextFiles; conversations: JSON, or one of LitGPT's "
                 "data sets by name, whose file has to be there",
                 Rules{.with_path = "--data TextFiles --data.train_data_path",
+                      .with_records = "--data JSON --data.json_path",
                       .other_values = {{"tinyllama", kAsTexts},
                                        {"tinystories", kAsTexts},
                                        {"microllama", kAsTexts},

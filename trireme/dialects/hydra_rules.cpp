@@ -63,6 +63,7 @@ void set_mesh(Reading& r, std::string_view text, const Given& entry) {
                     "a mesh is [[4,2],[fsdp,tp]]: a number of ranks for each axis");
   int64_t product = 1;
   bool divides = false, copies = false;
+  std::set<std::string_view> named;
   for (size_t i = 0; i < (*lists)[0].size(); ++i) {
     const auto size = base::parse_count((*lists)[0][i]);
     const std::string_view axis = axis_of((*lists)[1][i]);
@@ -71,10 +72,14 @@ void set_mesh(Reading& r, std::string_view text, const Given& entry) {
     if (axis.empty())
       return r.refuse(entry, fmt::format("there is no axis {}", (*lists)[1][i]), "there are fsdp, tp, sp, dp and pp");
     product *= *size;
+    named.insert(axis);
     divides |= axis == "mesh.shard" && *size > 1;
     copies |= axis == "mesh.replicate" && *size > 1;
     r.set(axis, std::to_string(*size), entry);
   }
+  // It is the whole mesh, also behind another file's.
+  for (const char* axis : {"mesh.replicate", "mesh.shard", "mesh.tp", "mesh.cp", "mesh.pp"})
+    if (!named.contains(axis) && r.known_count(axis).value_or(1) != 1) r.set(axis, "1", entry);
   if (copies) r.set("strategy", divides ? "hybrid_shard" : "no_shard", entry);
   if (!divides && copies) r.set("mesh.shard", "1", entry);
   const int64_t machines = std::max<int64_t>(r.known_count("num_nodes").value_or(1), 1);
