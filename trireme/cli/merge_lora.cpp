@@ -101,7 +101,7 @@ int run_merge_lora(Arguments arguments) {
         folder.string(), adapt::kAdapterConfigName));
   if (settings.out.empty()) settings.out = without_slash(adapter).string() + "-merged";
   const std::string quantize = settings.quantize.value_or("none");
-  const std::string trained = train::saved_setting(checkpoint::open_checkpoint(folder), "quantize");
+  const std::string trained = train::saved_setting(adapt::open_adapter_folder(folder).files, "quantize");
   if (!settings.quantize && base::block_format_named(trained) != base::BlockFormat::none)
     base::info("the adapter was trained on a base in {}: --quantize {} merges it into the values of these bits",
                trained, trained);
