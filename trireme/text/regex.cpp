@@ -152,8 +152,11 @@ class Matcher {
 
   bool rounds(const RegexNode& node, const char* at) {
     int count = 0;
+    const bool is_set = node.body->kind == Kind::set && node.body->next->kind == Kind::accept;
     const auto one_more = [&] {
+      const int64_t before = budget_;
       if (count == node.max || !match(node.body, at)) return false;
+      if (is_set) budget_ = before - 1;  // as a character of a set is one step
       at = stop_;
       ++count;
       return true;
