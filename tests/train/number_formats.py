@@ -12,6 +12,8 @@ import ring
 # So high that the first steps overflow, and a window so short that later ones do again.
 HALF = {"precision": "16-mixed", "precision.initial_loss_scale": 2.0**36, "precision.loss_scale_window": 4,
         "train__max_steps": 48, "train__save_interval": 30}
+# The same in a precision that scales no loss.
+WIDE = {"precision": "32-true", "precision.initial_loss_scale": None, "precision.loss_scale_window": None}
 
 
 def files(folder, step):
@@ -45,7 +47,7 @@ def skips_alike(r):
 
 
 def waits_as_deepspeed(r):
-    plain = {step: row["lr"] for step, row in ring.metrics(r.train("rates", **HALF | {"precision": "32-true"})).items()}
+    plain = {step: row["lr"] for step, row in ring.metrics(r.train("rates", **HALF | WIDE)).items()}
     for rule, waits in (("torch", False), ("deepspeed", True)):
         rows = ring.metrics(r.train(f"rates-{rule}", **HALF | {"precision.scale_rule": rule}))
         before = 0
@@ -68,9 +70,8 @@ def goes_on_in_another_precision(r):
     settings = HALF | {"precision.scale_rule": "deepspeed", "optimizer.weight_decay": 0, "train.max_norm": "null"}
     half = r.train("rates-half", **settings)
     saved, skipped = half / "step-00000030", ring.metrics(half)[30]["skipped"]
-    wide = {"precision": "32-true", "precision.initial_loss_scale": None, "precision.loss_scale_window": None}
-    plain = ring.metrics(r.train("rates-plain", **settings | wide))
-    rows = ring.metrics(r.train("rates-on", **settings | wide | {"resume": saved, "train__save_interval": 1, "save.keep_last": 0}))
+    plain = ring.metrics(r.train("rates-plain", **settings | WIDE))
+    rows = ring.metrics(r.train("rates-on", **settings | WIDE | {"resume": saved, "train__save_interval": 1, "save.keep_last": 0}))
     ring.check(skipped > 0 and all(row["lr"] == plain[step - skipped]["lr"] for step, row in rows.items()),
                f"in 32-true the learning rate still waits for the {skipped} steps that 16-mixed has skipped")
     on = r.folder / "rates-on" / "step-00000031"

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <array>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "trireme/base/files.h"
