@@ -145,13 +145,33 @@ def a_session_that_ends_stops_the_job(r, machines):
     r.require_nothing_is_left("session", "SIGTERM to on_host")
 
 
+def a_stop_before_machines_have_their_order(r, machines):
+    """A pipe holds 64 KiB, and the rest of this order waits for a machine that does not read."""
+    machines.setup.write_text("exec sleep 100\n")
+    told = machines.log.read_text().count(" on_host\n")
+    job = machines.start([r.program, "launch", "--hosts", f"{machines.first}:1,second:1", "--", "true", "x" * 100000])
+    ring.wait_for(lambda: machines.log.read_text().count(" on_host\n") == told + 2, "ssh to both machines")
+    job.send_signal(signal.SIGTERM)
+    result = r.finish(job)
+    machines.setup.unlink()
+    ring.check(result.code == 75 and result.seconds < 5, "SIGTERM before machines have read their order: exit code 75", str(result))
+
+
+def launchers_of_orders(r):
+    found = 0
+    for pid in r.processes():
+        with contextlib.suppress(OSError):
+            found += b"\0TRIREME_LAUNCH_TOKEN_FILE=" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    return found
+
+
 def a_stop_before_launchers_take_signals(r, machines):
     """They read the settings first, here forever."""
     settings = r.folder / "endless.yaml"
     settings.write_text("train: {log_interval: 1}\n")
     machines.setup.write_text(f"mkfifo {settings}.$$ && mv {settings}.$$ {settings}\n")
     job = machines.start([*machines.command("early"), "--config", settings])
-    ring.wait_for(lambda: len(r.processes()) == 3 or job.poll() is not None, "a launcher on each machine")
+    ring.wait_for(lambda: launchers_of_orders(r) == 2 or job.poll() is not None, "a launcher on each machine")
     job.send_signal(signal.SIGTERM)
     result = r.finish(job)
     machines.setup.unlink()
@@ -212,6 +232,7 @@ with ring.Ring(sys.argv[1]) as r:
     it_ends_as_asked(r, machines)
     one_request_may_come_twice(r, machines)
     a_session_that_ends_stops_the_job(r, machines)
+    a_stop_before_machines_have_their_order(r, machines)
     a_stop_before_launchers_take_signals(r, machines)
     nothing_outlives_it(r, machines)
     a_machine_that_fails_is_named(r, machines)

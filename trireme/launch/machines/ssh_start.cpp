@@ -63,6 +63,7 @@ class SshSupervisor {
     std::vector<RankStream> streams;
     std::optional<int> code;
     std::optional<Clock::time_point> killed_at;
+    bool has_begun = true;  // false: it was asked to stop before it had its whole order
     bool alive() const { return pid > 0 && !code; }
   };
 
@@ -123,7 +124,8 @@ class SshSupervisor {
     int status = 0;
     if (!host.alive()) return;
     if (waitpid(host.pid, &status, WNOHANG) == host.pid) {
-      on_end(host, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      on_end(host, host.has_begun ? code : kStoppedEarly);
     } else if (host.killed_at && Clock::now() > *host.killed_at + kEndOfKilledSsh) {
       say(fmt::format("ssh (pid {}) was killed {} s ago and has not ended; it is no longer waited for", host.pid,
                       kEndOfKilledSsh.count()));
@@ -172,11 +174,12 @@ class SshSupervisor {
     stop_at_.reset();
     if (!end_at_) end_at_ = Clock::now() + 2 * job_.grace;  // the machine's own grace, and its launcher's
     for (Host& host : hosts_) {
-      if (!host.alive()) continue;
-      if (host.unsent.empty())
+      if (!host.alive() || host.killed_at) continue;
+      host.has_begun = host.unsent.empty();
+      if (host.has_begun)
         (void)!write(host.input.get(), "s", 1);
       else
-        end(host);  // it has not read its order yet
+        end(host);
     }
   }
 
