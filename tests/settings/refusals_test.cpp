@@ -114,6 +114,12 @@ TEST(Refusals, AFileMayHoldSettingsOfSeveralCommands) {
   EXPECT_EQ(refusal({"--steps", "3"}, {.command = "bench train", .section = "bench"}), "");
 }
 
+TEST(Refusals, ProposeNoSettingOfAnotherCommandOnTheCommandLine) {
+  for (const std::string word : {"--hardware", "--prompt", "--hardwar"})
+    EXPECT_THAT(refusal({word, "x"}, kPretrain), Not(testing::AnyOf(HasSubstr("bench.h"), HasSubstr("generate.p"))));
+  EXPECT_THAT(refusal({"--hardware", "x"}, {.command = "explain config"}), HasSubstr("it is bench.hardware"));
+}
+
 TEST(Refusals, OfTheEnvironmentNameTheNearestVariable) {
   const auto refusal_of_variable = [](const std::string& name) {
     Overlay overlay = kPretrain;

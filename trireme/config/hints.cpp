@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <vector>
@@ -142,7 +143,8 @@ std::optional<std::string> refusal_of(const Table& table, std::string_view key) 
   return row == nullptr ? std::nullopt : std::optional<std::string>(row->sentence);
 }
 
-std::string hint_for(const Table& table, std::string_view unknown_key, std::string_view command) {
+std::string hint_for(const Table& table, std::string_view unknown_key, std::string_view command,
+                     const std::function<bool(const std::string& key)>& reads) {
   const std::string_view leaf = leaf_of(unknown_key);
   if (const Section* group =
           unknown_key.ends_with('.') ? table.section_named(unknown_key.substr(0, unknown_key.size() - 1)) : nullptr)
@@ -151,9 +153,12 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
   if (const OtherWords* row = look_up(table, leaf, false)) return std::string(row->sentence);
   if (const auto same = same_words(table, unknown_key)) return fmt::format("it is {}", *same);
 
+  std::vector<std::string> keys;
+  std::ranges::copy_if(table.keys(), std::back_inserter(keys),
+                       [&](const std::string& key) { return !reads || reads(key); });
   // The right name in the wrong place: micro_batch_size, model.lr, train.interval.
   std::vector<std::string> elsewhere;
-  for (const std::string& key : table.keys()) {
+  for (const std::string& key : keys) {
     if (leaf_of(key) == leaf) elsewhere.push_back(key);
   }
   if (elsewhere.size() == 1) return fmt::format("it is {}", elsewhere[0]);
@@ -161,8 +166,8 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
 
   // A typing mistake. Of equally near candidates the whole key wins, then its last part, then other systems' words.
   Nearest nearest;
-  for (const std::string& key : table.keys()) nearest.offer(unknown_key, key, "the nearest is " + key);
-  for (const std::string& key : table.keys()) nearest.offer(leaf, leaf_of(key), "the nearest is " + key);
+  for (const std::string& key : keys) nearest.offer(unknown_key, key, "the nearest is " + key);
+  for (const std::string& key : keys) nearest.offer(leaf, leaf_of(key), "the nearest is " + key);
   for (const Section& section : table.sections())
     if (!section.name.empty() && section.own_leaf.empty())
       nearest.offer(unknown_key, section.name,

@@ -3,6 +3,7 @@
 // misspelled TRIREME_TRAIN_MICRO_BATCHSIZE=4 would be ignored silently.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,8 +15,10 @@
 namespace trireme::config {
 
 /// A way out for an unknown key, never empty: "the learning rate is optimizer.lr", "the nearest is train.max_steps".
-/// `command` is the one that reads the key; its --help, or that of what it plans, lists what could be meant.
-std::string hint_for(const Table& table, std::string_view unknown_key, std::string_view command = "COMMAND");
+/// `command` is the one that reads the key; its --help, or that of what it plans, lists what could be meant. `reads`
+/// tells which settings it takes; empty: all.
+std::string hint_for(const Table& table, std::string_view unknown_key, std::string_view command = "COMMAND",
+                     const std::function<bool(const std::string& key)>& reads = {});
 
 /// Why a key of another system's feature is refused; empty for all other keys.
 std::optional<std::string> refusal_of(const Table& table, std::string_view key);

@@ -361,7 +361,9 @@ class Parser {
       problems_.add(fmt::format("{} is not available", given.key), {given.source}, *reason);
     } else {
       problems_.add(fmt::format("unknown setting {}", given.key), {given.source},
-                    hint_for(table_, given.key, overlay_.command));
+                    hint_for(table_, given.key, overlay_.command, [&](const std::string& key) {
+                      return foreign_owner({.key = key, .source = given.source}).empty();
+                    }));
     }
   }
 
