@@ -102,6 +102,23 @@ TEST(Conversation, ChatTemplateKwargsSayWhetherTheModelThinks) {
         << given;
 }
 
+TEST(Conversation, AReplyMayHaveItsThoughtUnderAKeyOfItsOwn) {
+  const auto talk = [](const std::string& role, const std::string& key, const std::string& value) {
+    return R"({"messages": [{"role": "user", "content": "a"}, {"role": ")" + role + R"(", "content": "b", ")" + key +
+           "\": " + value + "}]}";
+  };
+  for (const char* key : {"reasoning_content", "thinking"}) {
+    EXPECT_EQ(parse_conversation(talk("assistant", key, R"("Hm.")"), "f.jsonl:7").messages[1].thought, "Hm.");
+    for (const char* nothing : {"null", "[]", "{}", R"("")"})
+      EXPECT_EQ(parse_conversation(talk("assistant", key, nothing), "f.jsonl:7").messages[1].thought, std::nullopt);
+    EXPECT_EQ(record_refusal(talk("user", key, R"("Hm.")")),
+              std::string("f.jsonl:7: messages[1].") + key +
+                  " is not built; leave it out, or write it into the text of a message");
+    EXPECT_EQ(record_refusal(talk("assistant", key, "[1]")),
+              std::string("f.jsonl:7: messages[1].") + key + " is a list, not text");
+  }
+}
+
 // A reply that calls a tool has no words of its own: an empty reply would be learned.
 TEST(Conversation, WhatTheModelWouldReadAndIsNotBuiltIsRefused) {
   const auto with = [](const std::string& of_reply, const std::string& of_record) {
@@ -109,7 +126,7 @@ TEST(Conversation, WhatTheModelWouldReadAndIsNotBuiltIsRefused) {
            of_reply + "}]" + of_record + "}";
   };
   const std::string sentence = " is not built; leave it out, or write it into the text of a message";
-  for (const char* key : {"tool_calls", "function_call", "reasoning_content", "thinking"}) {
+  for (const char* key : {"tool_calls", "function_call"}) {
     const std::string said = std::string(", \"") + key + "\": ";
     EXPECT_EQ(record_refusal(with(said + R"([{"name": "w"}])", "")),
               std::string("f.jsonl:7: messages[1].") + key + sentence);

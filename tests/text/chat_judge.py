@@ -1,8 +1,9 @@
 """Tokens and loss masks of conversations equal those of transformers' apply_chat_template.
 
-chat_judge.py PROBE [FAMILY...]
+chat_judge.py PROBE [FAMILY...|real]
 PROBE is chat_probe. The judge renders the models' own templates with {% generation %} around what is learned, encodes
 the whole text at once and finds the mask by characters; contents here are such that no token reaches over a border.
+Templates that models have in their files, as the package trl keeps them, are recognised and write the same text.
 100 conversations a template and vocabulary, 2,000 with TRIREME_SLOW=1. Vocabularies as in tokenizers_judge.py; those
 that lack a template's marks get them as added tokens.
 """
@@ -184,6 +185,8 @@ def judge_jinja(probe: str, path: Path, family: str) -> int:
     added = [t.content for t in tokenizer.added_tokens_decoder.values()]
     contents = [c for c in (s.strip() for s in texts(4 * COUNT, [])) if c and plain(c) and not any(a in c for a in added)]
     talks = conversations(random.Random(6), contents)
+    if family == "qwen3":
+        talks = with_thoughts(random.Random(7), talks, contents)
     more = {"enable_thinking": False} if unthinking else {}
     sent = "".join(json.dumps({"messages": talk, "chat_template_kwargs": more}) + "\n" for talk in talks)
     done = subprocess.run([probe, str(path.parent), family], input=sent.encode(), capture_output=True, check=True)
@@ -197,6 +200,81 @@ def judge_jinja(probe: str, path: Path, family: str) -> int:
             print(f"  {family}: {talk!r}\n    ours   {ours!r}\n    theirs {theirs!r}\n    prompt {prompt!r}")
     print(f"{'FAIL' if different else 'ok  '} {family}{''.join(unthinking)}: its Jinja template, {COUNT} conversations, {different} differences", flush=True)
     return different
+
+
+# Files of the package trl -> the family that is recognised, or none, where templates write more or something else.
+REAL = {"qwen3": "qwen3", "qwen3_instruct_2507": "chatml", "qwen2_5": "chatml", "llama3": "llama3", "gemma": "gemma", "gemma3": "gemma",
+        "phi3": "phi3", "phi3_5": "phi3", "qwen3_5_think": "", "qwen3_6": "", "gptoss": "", "deepseekv3": "", "lfm2": ""}
+
+
+def with_thoughts(rng: random.Random, talks: list, contents: list) -> list:
+    """Replies think in all forms that data have; some of the user's messages are the results of tools."""
+    for talk in talks:
+        for message in talk:
+            thought = rng.choice(contents)
+            if message["role"] == "assistant":
+                form = rng.randrange(5)
+                if form == 0:
+                    message["reasoning_content"] = rng.choice(["", "\n"]) + thought + rng.choice(["", "\n"])
+                elif form < 3:
+                    message["content"] = f"<think>\n{thought}\n</think>\n\n" + message["content"]
+                elif form == 3:
+                    message["content"] = "<think>\n\n</think>\n\n" + message["content"]
+            elif message["role"] == "user" and rng.random() < 0.2:
+                message["content"] = f"<tool_response>\n{thought}\n</tool_response>"
+    return talks
+
+
+def judge_real(probe: str, path: Path, name: str, family: str, jinja: str) -> int:
+    """The same ids, where the template has the conversation at all and adds no system message of its own."""
+    exceptions = importlib.import_module("jinja2.exceptions")
+    transformers = importlib.import_module("transformers")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), bos_token="<s>", eos_token="</s>")
+    added = [t.content for t in tokenizer.added_tokens_decoder.values()]
+    contents = [c for c in (s.strip() for s in texts(4 * COUNT, [])) if c and plain(c) and not any(a in c for a in added)]
+    rng = random.Random(8)
+    talks = conversations(rng, contents)
+    if family == "qwen3":
+        talks = with_thoughts(rng, talks, contents)
+    different = compared = 0
+    for for_reply in (False, True):
+        asked = [talk[:-1] if for_reply else talk for talk in talks]
+        sent = "".join(json.dumps({"messages": talk, "for_reply": for_reply}) + "\n" for talk in asked)
+        done = subprocess.run([probe, str(path.parent), family], input=sent.encode(), capture_output=True, check=True)
+        for talk, line in zip(asked, done.stdout.splitlines(), strict=True):
+            if name.startswith("qwen2") and talk[0]["role"] != "system":
+                continue
+            try:
+                theirs = tokenizer.apply_chat_template(talk, chat_template=jinja, tokenize=True, add_generation_prompt=for_reply, return_dict=True,
+                                                       bos_token={"llama3": "<|begin_of_text|>", "gemma": "<bos>"}.get(family, ""))["input_ids"]
+            except exceptions.TemplateError:
+                continue
+            if family == "phi3" and not for_reply:
+                theirs = theirs[:-1]  # Phi-3's own template ends a conversation, not a reply, with the end of text
+            compared += 1
+            different += json.loads(line)["ids"] != theirs
+            if json.loads(line)["ids"] != theirs and different == 1:
+                print(f"  {name}: {talk!r}\n    ours   {tokenizer.decode(json.loads(line)['ids'])!r}\n    theirs {tokenizer.decode(theirs)!r}")
+    print(f"{'FAIL' if different or not compared else 'ok  '} {name} as {family}: {compared} conversations, {different} differences", flush=True)
+    return different + (compared == 0)
+
+
+def judge_recognition(probe: str, path: Path) -> int:
+    try:
+        folder = Path(importlib.import_module("trl").__file__).parent / "chat_templates"
+    except ModuleNotFoundError as missing:
+        print(f"skip templates of models: {missing}; scripts/setup --judges installs what is missing")
+        return 0
+    failures = 0
+    for name, family in REAL.items():
+        file = folder / f"{name}.jinja"
+        found = subprocess.run([probe, "recognise", str(file)], capture_output=True, check=True, encoding="utf-8").stdout
+        if found != family:
+            print(f"FAIL {name} is taken for {found or 'none'}, not {family or 'none'}")
+            failures += 1
+        elif family:
+            failures += judge_real(probe, path, name, family, file.read_text(encoding="utf-8")) > 0
+    return failures
 
 
 def main() -> None:
@@ -214,13 +292,16 @@ def main() -> None:
                 if not wanted or family in wanted:
                     failures += judge(probe, name, path, family) > 0
                     ran += 1
+            if name == "llama3" and (not wanted or "real" in wanted):
+                failures += judge_recognition(probe, path)
+                ran += 1
             # Bytes come back from ids as they were.
-            for family in [*families, "vicuna", "stanford_alpaca", "flan", "longform", "default"] if name == "llama3" else []:
+            for family in [*families, "qwen3", "vicuna", "stanford_alpaca", "flan", "longform", "default"] if name == "llama3" else []:
                 if not wanted or family in wanted:
                     failures += judge_jinja(probe, path, family) > 0
                     ran += 1
     if failures:
-        sys.exit(f"{failures} of {ran} differ")
+        sys.exit(f"{failures} templates differ")
     if not ran:
         sys.exit(77)
     print(f"{ran} templates and vocabularies agree")

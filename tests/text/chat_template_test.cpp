@@ -25,6 +25,11 @@ struct Golden {
   const char *family, *text, *replies;
 };
 constexpr Golden kGolden[] = {
+    {"qwen3",
+     "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi "
+     "<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n"
+     "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nSee you.<|im_end|>\n",
+     "Hello!<|im_end|><think>\n\n</think>\n\nSee you.<|im_end|>"},
     {"chatml",
      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi "
      "<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n"
@@ -199,6 +204,28 @@ TEST(ChatTemplate, AModelThatIsAskedNotToThinkBeginsItsReplyWithAnEmptyThought) 
   EXPECT_THAT([&] { render_chat(find_chat_family("llama3"), talk, {.thinks = false}); },
               testing::ThrowsMessage<UsageError>(
                   "enable_thinking false has no meaning in the chat template llama3; leave it out"));
+}
+
+// As Qwen3's own template (chat_judge.py).
+TEST(ChatTemplate, ThoughtsStandBehindTheLastQuestionOnly) {
+  const ChatFamily& qwen3 = find_chat_family("qwen3");
+  const std::string thought = "<think>\nHm.\n</think>\n\n";
+  std::vector<ChatMessage> talk = {
+      {"user", "Hi"}, {"assistant", thought + "Hello!"}, {"user", "Bye"}, {"assistant", thought + "See you."}};
+  const std::string begin =
+      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+      "<|im_start|>assistant\n";
+  EXPECT_EQ(text_of(render_chat(qwen3, talk)), begin + thought + "See you.<|im_end|>\n");
+  EXPECT_EQ(text_of(render_chat(qwen3, talk), true), "Hello!<|im_end|>" + thought + "See you.<|im_end|>");
+  EXPECT_EQ(text_of(render_chat(qwen3, std::span(talk).first(3), {.for_reply = true})), begin);
+  talk[3] = {.role = "assistant", .content = "See you.", .thought = "Hm."};
+  EXPECT_EQ(text_of(render_chat(qwen3, talk)), begin + thought + "See you.<|im_end|>\n");
+  EXPECT_THAT([&] { render_chat(find_chat_family("chatml"), talk); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr("chatml has no place for the thought of a reply")));
+  talk[3] = {"assistant", "See you."};
+  const auto asked_not_to = render_chat(qwen3, talk, {.thinks = false});
+  EXPECT_EQ(text_of(asked_not_to), begin + "<think>\n\n</think>\n\nSee you.<|im_end|>\n");
+  EXPECT_EQ(text_of(asked_not_to, true), "Hello!<|im_end|>See you.<|im_end|>");
 }
 
 TEST(ChatTemplate, IsFoundInTheModelsFolder) {

@@ -105,7 +105,8 @@ std::string role_of(const Fields& fields, const char* key) {
                 fmt::format("is \"{}\"; speakers are system, user (human) and assistant (gpt)", role.substr(0, 40)));
 }
 
-constexpr const char* kOfMessages[] = {"tool_calls", "function_call", "reasoning_content", "thinking"};
+constexpr const char* kOfMessages[] = {"tool_calls", "function_call"};
+constexpr const char* kThought[] = {"reasoning_content", "thinking"};  // OpenAI's servers; TRL's for gpt-oss
 
 bool says_something(const json& value) {
   if (value.is_null() || value.empty()) return false;
@@ -143,7 +144,14 @@ void read_turns(const Fields& record, const char* list_key, const char* role_key
       fields.refuse(role_key, "is system behind others: it has to be the first message");
     std::string text =
         std::string_view(text_key) == "content" ? content_of(fields, name + ".", place) : fields.text(text_key);
-    out.messages.push_back({.role = std::move(role), .content = std::move(text), .learned = is_learned(fields)});
+    if (role != "assistant") refuse_unbuilt(fields, kThought);
+    std::optional<std::string> thought;
+    for (const char* key : kThought)
+      if (const json* value = fields.find(key); value != nullptr && says_something(*value)) thought = fields.text(key);
+    out.messages.push_back({.role = std::move(role),
+                            .content = std::move(text),
+                            .learned = is_learned(fields),
+                            .thought = std::move(thought)});
   }
 }
 

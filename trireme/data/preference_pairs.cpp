@@ -18,7 +18,7 @@ using nlohmann::json;
 using Messages = std::vector<text::ChatMessage>;
 
 bool same_message(const text::ChatMessage& a, const text::ChatMessage& b) {
-  return a.role == b.role && a.content == b.content;
+  return a.role == b.role && a.content == b.content && a.thought == b.thought;
 }
 
 class Record {

@@ -38,19 +38,34 @@ constexpr ChatFamily task_alone(const char* name, const char* task) {
   return family;
 }
 
-// Evidence is searched for in this order: llama2 before mistral, whose words Llama 2's templates contain too.
+constexpr ChatFamily with_thoughts(ChatFamily family) {
+  family.name = "qwen3";
+  family.examples = "Qwen3";
+  family.has_thoughts = true;
+  family.evidence = "'\\n<think>\\n' + reasoning_content.strip(";
+  family.also = "loop.index0 > ns.last_query_index";
+  family.contrary = {"assistant\\n<think>", "preserve_thinking"};  // Qwen3-Thinking; Qwen3.6 and later
+  return family;
+}
+
+constexpr ChatFamily kChatMl = {
+    .name = "chatml",
+    .examples = "Qwen2.5, Qwen3-Instruct, SmolLM2",
+    .system = {"<|im_start|>system\n", "<|im_end|>\n"},
+    .user = {"<|im_start|>user\n", "<|im_end|>\n"},
+    .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
+    .stop = "<|im_end|>",
+    .marks = "<|im_start|> <|im_end|>",
+    .evidence = "<|im_start|>",
+    // Phi-4; Hermes 2 Pro, LFM2; SmolLM3; QwQ; Qwen3-Thinking, Qwen3.5 and later
+    .contrary = {"<|im_sep|>", "bos_token", "## Metadata", "assistant\\n<think>", "reasoning_content"},
+    .no_thought = "<think>\n\n</think>\n\n"};
+
+// Evidence is searched for in this order: qwen3 before chatml and llama2 before mistral, whose words the templates of
+// the first ones contain too.
 constexpr ChatFamily kFamilies[] = {
-    {.name = "chatml",
-     .examples = "Qwen2.5, Qwen3, SmolLM2",
-     .system = {"<|im_start|>system\n", "<|im_end|>\n"},
-     .user = {"<|im_start|>user\n", "<|im_end|>\n"},
-     .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
-     .stop = "<|im_end|>",
-     .marks = "<|im_start|> <|im_end|>",
-     .evidence = "<|im_start|>",
-     // Phi-4; Hermes 2 Pro, LFM2; SmolLM3; Qwen3-Thinking, QwQ
-     .contrary = {"<|im_sep|>", "bos_token", "## Metadata", "assistant\\n<think>"},
-     .no_thought = "<think>\n\n</think>\n\n"},
+    with_thoughts(kChatMl),
+    kChatMl,
     {.name = "llama3",
      .examples = "Llama 3, 3.1, 3.2",
      .begin = "<|begin_of_text|>",
@@ -80,7 +95,7 @@ constexpr ChatFamily kFamilies[] = {
      .stop = "<|end|>",
      .marks = "<|system|> <|user|> <|assistant|> <|end|>",
      .evidence = "<|end|>",
-     .contrary = {"<|tool|>"}},  // Phi-4-mini
+     .contrary = {"<|tool|>", "<|channel|>"}},  // Phi-4-mini; gpt-oss
     {.name = "zephyr",
      .examples = "Zephyr, TinyLlama-Chat",
      .system = {"<|system|>\n", "</s>\n"},

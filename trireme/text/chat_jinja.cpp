@@ -45,14 +45,20 @@ class JinjaWriter {
 
   std::string write() {
     begin();
-    out_ += "{%- set ns = namespace(system='', users=0) %}\n{%- for message in messages %}\n";
+    out_ += "{%- set ns = namespace(system='', users=0) %}\n";
+    if (f_.has_thoughts) find_question();
+    out_ += "{%- for message in messages %}\n";
     out_ += "{%- if message['role'] == 'system' %}\n";
     system();
     out_ += "{%- elif message['role'] == 'user' %}\n";
     user();
     out_ += "{%- elif message['role'] == 'assistant' %}\n";
-    open_reply("loop.last and ");
-    close_reply();
+    if (f_.has_thoughts) {
+      reply_with_thought();
+    } else {
+      open_reply("loop.last and ");
+      close_reply();
+    }
     out_ += "{%- endif %}\n{%- endfor %}\n{%- if add_generation_prompt %}\n";
     open_reply("");
     return out_ + "{%- endif %}";
@@ -99,6 +105,29 @@ class JinjaWriter {
   void close_reply() {
     out_ += say({quoted(f_.words_begin), words(), quoted(f_.assistant.close)});
     if (f_.stop == nullptr) out_ += say({"eos_token"});
+  }
+
+  // As Qwen3's own template (Renderer::with_thought in chat_template.cpp).
+  void reply_with_thought() {
+    out_ +=
+        "{%- set thought = '' %}\n{%- set text = message['content'] %}\n"
+        "{%- if message['reasoning_content'] is string %}\n{%- set thought = message['reasoning_content'] %}\n"
+        "{%- elif '</think>' in text %}\n"
+        "{%- set thought = text.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}\n"
+        "{%- set text = text.split('</think>')[-1].lstrip('\\n') %}\n{%- endif %}\n";
+    out_ += say({quoted(f_.assistant.open)});
+    out_ += "{%- if loop.index0 > ns.question and (loop.last or thought) %}\n";
+    out_ += say({"'<think>\\n'", "thought.strip('\\n')", "'\\n</think>\\n\\n'", "text.lstrip('\\n')"});
+    out_ += "{%- else %}\n" + say({"text"}) + "{%- endif %}\n" + say({quoted(f_.assistant.close)});
+  }
+
+  // The place of the last message that is a user's own.
+  void find_question() {
+    out_ +=
+        "{%- set ns.question = messages | length %}\n{%- for message in messages %}\n"
+        "{%- if message['role'] == 'user' and not (message['content'].startswith('<tool_response>') and "
+        "message['content'].endswith('</tool_response>')) %}\n"
+        "{%- set ns.question = loop.index0 %}\n{%- endif %}\n{%- endfor %}\n";
   }
 
   std::string words() const { return f_.trims ? "(message['content'] | trim)" : "message['content']"; }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
@@ -15,6 +16,20 @@ namespace fs = std::filesystem;
 namespace {
 
 using Token = ChatPiece::Token;
+
+constexpr std::string_view kThoughtBegin = "<think>", kThoughtEnd = "</think>";
+
+std::string without_breaks(std::string text, bool at_begin, bool at_end) {
+  if (at_end) text.erase(text.find_last_not_of('\n') + 1);
+  if (at_begin) text.erase(0, std::min(text.find_first_not_of('\n'), text.size()));
+  return text;
+}
+
+// Whether this is a user's own message: the results of tools stand in messages of users, too.
+bool is_question(const ChatMessage& message) {
+  return message.role == "user" &&
+         !(message.content.starts_with("<tool_response>") && message.content.ends_with("</tool_response>"));
+}
 
 constexpr const char *kJinjaFile = "chat_template.jinja", *kTokenizerConfig = "tokenizer_config.json";
 
@@ -68,12 +83,18 @@ class Renderer {
     markup(family_.user.close);
   }
 
-  // `is_last`: the last reply; `is_end`: no message follows
-  void assistant(const ChatMessage& message, bool is_last, bool is_end) {
-    const bool learned = message.learned && (learn_ != Learn::last_reply || is_last);
-    open_reply(is_end);
+  // Where a reply stands: it is the last one; no message follows; the last question stands before it.
+  struct Place {
+    bool is_last, is_end, is_answer;
+  };
+  void assistant(const ChatMessage& message, const Place& place) {
+    const bool learned = message.learned && (learn_ != Learn::last_reply || place.is_last);
+    open_reply(place.is_end && !family_.has_thoughts);
     is_kept_out_ = !message.learned;
-    content(family_.words_begin + words(message.content), learned);
+    if (family_.has_thoughts)
+      with_thought(message, place, learned);
+    else
+      content(family_.words_begin + words(message.content), learned);
     close_reply(learned);
     is_kept_out_ = false;
   }
@@ -102,6 +123,30 @@ class Renderer {
   std::vector<ChatPiece> take() { return std::move(pieces_); }
 
  private:
+  // As Qwen3's template: a thought that is no message's own stands in the content, before </think>.
+  void with_thought(const ChatMessage& message, const Place& place, bool learned) {
+    std::string thought = message.thought.value_or(""), answer = message.content;
+    if (const size_t end = answer.find(kThoughtEnd); !message.thought && end != std::string::npos) {
+      thought = without_breaks(answer.substr(0, end), false, true);
+      const size_t begin = thought.rfind(kThoughtBegin);
+      if (begin != std::string::npos) thought.erase(0, begin + kThoughtBegin.size());
+      thought = without_breaks(thought, true, false);
+      answer = without_breaks(answer.substr(answer.rfind(kThoughtEnd) + kThoughtEnd.size()), true, false);
+    }
+    if (place.is_answer && (place.is_end || !thought.empty())) {
+      thought = without_breaks(thought, true, true);
+      if (thought.empty()) {
+        markup(family_.no_thought, learned && thinks_);
+      } else {  // the line break belongs to the words before it, as in what a model writes
+        markup(std::string(kThoughtBegin) + "\n", learned);
+        content(thought + "\n", learned);
+        markup(std::string(kThoughtEnd) + "\n\n", learned);
+      }
+      answer = without_breaks(answer, true, false);
+    }
+    content(answer, learned);
+  }
+
   std::string words(const std::string& text) const { return family_.trims ? stripped(text) : text; }
 
   void markup(const std::string& text, bool learned = false) { add(text, true, learned); }
@@ -174,9 +219,16 @@ std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const Cha
         fmt::format("enable_thinking false has no meaning in the chat template {}; leave it out", family.name));
   Renderer renderer(family, options.learn, options.thinks);
   renderer.begin(messages);
-  size_t last_reply = 0;
-  for (size_t i = 0; i < messages.size(); ++i)
+  size_t last_reply = 0, last_question = messages.size();
+  for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role == "assistant") last_reply = i;
+    if (is_question(messages[i])) last_question = i;
+    if (messages[i].thought && !family.has_thoughts)
+      throw UsageError(
+          fmt::format("the chat template {} has no place for the thought of a reply; write it into the reply's text, "
+                      "or name the template qwen3",
+                      family.name));
+  }
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& m = messages[i];
     if (m.role == "system") {
@@ -185,7 +237,7 @@ std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const Cha
     } else if (m.role == "user") {
       renderer.user(m);
     } else if (m.role == "assistant") {
-      renderer.assistant(m, i == last_reply, i + 1 == messages.size());
+      renderer.assistant(m, {i == last_reply, i + 1 == messages.size(), i > last_question});
     } else {
       throw UsageError(fmt::format("a message has the role '{}'; use system, user or assistant", m.role));
     }

@@ -26,6 +26,8 @@ struct ChatMessage {
   std::string content;
   std::string input = "";  ///< of a user's message: Alpaca's `input`
   bool learned = true;     ///< of a reply: false if the data give it weight 0
+  std::optional<std::string> thought =
+      {};  ///< of a reply: what was thought before, if it does not stand in the content
 };
 
 struct ChatPiece {
@@ -55,12 +57,15 @@ struct ChatFamily {
   const char* evidence = nullptr;  ///< text that a chat_template of this family contains; null: no model has one
   const char* also = nullptr;      ///< and this text
   const char* beside = nullptr;    ///< and this one between it and the end of its expression, }}
-  std::array<const char*, 4> contrary = {};  ///< and none of these: others have the same words and write more, or less
+  std::array<const char*, 5> contrary = {};  ///< and none of these: others have the same words and write more, or less
   const char* input_joint = "\n\n";  ///< between a user's instruction and input
   const char* again = "";  ///< before each of the user's turns but the first
   const char* usual_system = "";  ///< the system message if the conversation has none
   const char* usual_system_input = "";  ///< the same if the first user message has an input
   const char* no_thought = nullptr;  ///< begins the last reply of a model that is asked not to think; null: never asked
+  /// Replies behind the last question begin with their thought, the last one with an empty thought if it has none.
+  /// Earlier replies lose theirs.
+  bool has_thoughts = false;
 };
 
 std::span<const ChatFamily> chat_families();
@@ -100,8 +105,8 @@ struct RenderOptions {
   bool thinks = true;  ///< false: the reply that ends the conversation, or is asked for, begins without thinking
 };
 
-/// Errors    UsageError for an unknown role, a system message that is not the first message, or a family that cannot
-///           ask a model not to think
+/// Errors    UsageError for an unknown role, a system message that is not the first message, or a family that has no
+///           thoughts or cannot ask a model not to think
 std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const ChatMessage> messages,
                                    const RenderOptions& options = {});
 
