@@ -295,6 +295,22 @@ TEST(ConvertAnything, ARunsFolderWithoutAGoodCheckpointIsRefusedWithTheReason) {
               testing::AllOf(HasSubstr("none of the 2 checkpoints in it is good"), HasSubstr("the loss was nan")));
 }
 
+TEST(ConvertAnything, ARuinedCheckpointThatIsNamedIsReadWithAWarning) {
+  const checkpoint::ScratchFolder folder;
+  const fs::path saved = checkpoint::save_sample(folder / "run", 1, 1);
+  checkpoint::mark_ruined(saved, "the loss was nan");
+  const auto said_of = [](const auto& work) {
+    testing::internal::CaptureStderr();
+    work();
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string warning = saved.string() + " is not good: it is marked as ruined: the loss was nan";
+  EXPECT_THAT(said_of([&] { convert_checkpoint({.source = saved, .out = folder / "out"}); }), HasSubstr(warning));
+  EXPECT_THAT(said_of([&] { convert_checkpoint({.source = saved, .out = folder / "again"}); }),
+              testing::Not(HasSubstr(warning)))
+      << "once in a process";
+}
+
 TEST(ConvertAnything, SizesThatOverflowAreRefused) {
   const int64_t half = int64_t{1} << 57;
   EXPECT_EQ(checkpoint::tensor_bytes(std::vector<int64_t>{half, 2}, checkpoint::Dtype::f64), int64_t{1} << 61);

@@ -74,8 +74,30 @@ def follows(r, out):
                    f"--resume {resume} with another learning rate goes on from the good one, and says what it passed over", str(result))
         ring.check(ring.step_folders(copy)[:1] == ["step-00000008"], "and its checkpoints take the ruined one's place in time", str(ring.step_folders(copy)))
     named = goes_on(r, out.name, 5, resume=out / newest, train__min_lr=1e-4) if newest != "step-00000004" else None
-    ring.check(named and "starts from a checkpoint that is not good: it is marked as ruined" in named.text,
-               "one that is named all the same is taken, with a warning", str(named))
+    ring.check(named and named.text.count(f"{out / newest} is not good: it is marked as ruined") == 1,
+               "one that is named all the same is taken, with one warning", str(named))
+    to, text = r.folder / "named-converted", ["--text", str(r.text), "--evaluate.limit", "2"]
+    for words in (["generate", "--prompt", "the sea", "--generate.max_new_tokens", "2"], ["evaluate", *text], ["evaluate", *text, "--devices", "2"], ["convert", str(to)],
+                  ["checkpoint", "consolidate", str(r.folder / "named-consolidated")]):
+        at = 2 if words[0] == "checkpoint" else 1
+        result = r.run([r.program, *words[:at], str(out / newest), *words[at:]])
+        ring.check(result.text.count(f"{out / newest} is not good: it is marked as ruined") == 1, f"{words[0]} of it warns once, too", str(result))
+
+
+def weights_that_are_not_finite(r):
+    """Evaluations say that their loss is none, and an error behind a text begins a line of its own."""
+    out = r.train("not-finite", devices=1, train__max_steps=1, **QUIET) / "step-00000001"
+    folder = r.folder / "nan"
+    ring.require(r.run([r.program, "convert", str(out), str(folder), "--dtype", "float32"]).code == 0, "a plain folder")
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    data[begin:] = b"\0\0\xc0\x7f" * ((len(data) - begin) // 4)
+    file.write_bytes(data)
+    result = r.run([r.program, "evaluate", str(folder), "--text", str(r.text), "--evaluate.limit", "2"])
+    ring.check("perplexity: the loss is not finite" in result.err and "take another checkpoint" in result.err, "evaluate says that the loss is not finite", str(result))
+    result = r.run([r.program, "generate", str(folder), "--prompt", "abc"])
+    ring.check(result.code != 0 and result.out == "abc\n" and "a logit is NaN" in result.err, "the error of a text begins a line of its own", str(result))
 
 
 def the_best_one_stays(r):
@@ -143,6 +165,7 @@ def damaged_ones_are_passed_over(r):
 with ring.Ring(sys.argv[1]) as r:
     follows(r, ruined_run(r, "ruined", "sync", 1))
     ruined_run(r, "ruined-async", "async", 2)
+    weights_that_are_not_finite(r)
     the_best_one_stays(r)
     a_normal_run_is_never_marked(r)
     damaged_ones_are_passed_over(r)

@@ -94,6 +94,7 @@ bool holds_base(const fs::path& folder) {
 
 checkpoint::Checkpoint open_base(const fs::path& folder) {
   checkpoint::Checkpoint base = checkpoint::with_stored_blocks(checkpoint::open_checkpoint(folder));
+  checkpoint::warn_if_ruined(base.path, base.manifest.ruined);
   if (!is_adapter_folder(folder)) return base;
   if (!holds_base(folder))
     throw CheckpointError(fmt::format("{} is an adapter without its base (checkpoint.base reference)", folder.string()),
@@ -129,6 +130,7 @@ AdapterFolder open_adapter_folder(const fs::path& given) {
   folder.files = fs::exists(path / checkpoint::kManifestName)
                      ? checkpoint::open_checkpoint(path)
                      : checkpoint::open_files(path, std::array<std::string, 1>{kAdapterModelName});
+  checkpoint::warn_if_ruined(folder.files.path, folder.files.manifest.ruined);
   folder.config = parse_adapter_config(checkpoint::read_text(folder.files, kAdapterConfigName),
                                        (path / kAdapterConfigName).string());
   folder.base_path = folder.config.base_model_name_or_path;

@@ -45,14 +45,15 @@ Told& told() {
 }
 
 // Of ranks whose numbers are in these variables (torchrun's and our launcher's), the first one tells.
-void warn_once(const PassedOver& newer) {
+void warn_once(const fs::path& checkpoint, const std::string& warning) {
   const char* rank = std::getenv("RANK");
   if (rank != nullptr && std::getenv("WORLD_SIZE") != nullptr && std::string_view(rank) != "0") return;
   Told& all = told();
   const std::lock_guard lock(all.mutex);
-  if (all.paths.insert(newer.path.string()).second)
-    base::warn("passed over {}: {}", newer.path.string(), newer.verdict.problem);
+  if (all.paths.insert(checkpoint.string()).second) base::warn("{}", warning);
 }
+
+std::string problem_of_ruined(const std::string& why) { return fmt::format("it is marked as ruined: {}", why); }
 
 }  // namespace
 
@@ -61,7 +62,7 @@ Verdict verdict_of(const fs::path& folder) try {
   const Checkpoint checkpoint = open_checkpoint(folder, Advice::none);
   if (!checkpoint.has_manifest) return {Kind::damaged, fmt::format("{} is missing", kManifestName)};
   if (checkpoint.manifest.ruined.empty()) return {};
-  return {Kind::ruined, fmt::format("it is marked as ruined: {}", checkpoint.manifest.ruined)};
+  return {Kind::ruined, problem_of_ruined(checkpoint.manifest.ruined)};
 } catch (const UnreadableError& error) {
   return {Verdict::Kind::unreadable, error.what()};
 } catch (const Error& error) {
@@ -85,8 +86,13 @@ fs::path newest_or_itself(const fs::path& folder) {
       throw UnreadableError(
           fmt::format("{}; make it readable, or name the checkpoint that is meant", newer.verdict.problem),
           newer.path.string());
-  for (const PassedOver& newer : passed_over) warn_once(newer);
+  for (const PassedOver& newer : passed_over)
+    warn_once(newer.path, fmt::format("passed over {}: {}", newer.path.string(), newer.verdict.problem));
   return found.value_or(folder);
+}
+
+void warn_if_ruined(const fs::path& folder, const std::string& why) {
+  if (!why.empty()) warn_once(folder, fmt::format("{} is not good: {}", folder.string(), problem_of_ruined(why)));
 }
 
 std::string told_of_passed_over() {

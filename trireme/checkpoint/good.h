@@ -49,6 +49,10 @@ std::optional<std::filesystem::path> find_latest(const std::filesystem::path& ou
 /// Errors    UnreadableError: a newer one cannot be read, and may be the newest good one
 std::filesystem::path newest_or_itself(const std::filesystem::path& folder);
 
+/// Warns that a checkpoint which somebody has named is marked as ruined, as often as newest_or_itself() warns. All that
+/// reads weights by such a name calls this with the manifest's mark; without a mark it does nothing.
+void warn_if_ruined(const std::filesystem::path& folder, const std::string& why);
+
 /// The variable that tells ranks of which checkpoints their launcher has warned, and its value; empty: of none.
 constexpr const char* kToldVariable = "TRIREME_PASSED_OVER";
 std::string told_of_passed_over();
@@ -61,8 +65,8 @@ void mark_ruined(const std::filesystem::path& folder, const std::string& why);
 
 /// Deletes checkpoints older than `step` until `keep_last` good ones are left; the checkpoint of `step` counts. If it
 /// is ruined, no good one is deleted; if it is damaged or keep_last < 1, nothing is. Of the ruined ones only the newest
-/// stays. Never deletes checkpoints newer than `step`, folders without a manifest, and folders that are or contain one
-/// of `protected_paths`.
+/// stays, and none behind which a good one was saved. Never deletes checkpoints newer than `step`, folders without a
+/// manifest, and folders that are or contain one of `protected_paths`.
 /// @returns  the folders deleted
 std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step,
                                                          int keep_last,

@@ -54,6 +54,7 @@ class Rewrite {
  public:
   Rewrite(const fs::path& from, const fs::path& to, const RewriteOptions& options)
       : source_(open_checkpoint(from)), options_(options) {
+    warn_if_ruined(source_.path, source_.manifest.ruined);
     const fs::path target = to.has_filename() ? to : to.parent_path();
     if (fs::exists(target))
       throw CheckpointError(fmt::format("{} exists already; name a folder that does not", target.string()),

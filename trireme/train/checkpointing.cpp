@@ -210,6 +210,7 @@ OpenFolder open_for(const model::Model& model, const fs::path& path, LoadWhat wh
                .kind = is_adapter               ? Contents::Kind::adapter
                        : model.adapters.empty() ? Contents::Kind::model
                                                 : Contents::Kind::base};
+  checkpoint::warn_if_ruined(o.c.path, o.c.manifest.ruined);
   if (is_adapter)
     checkpoint::check_tensors(o.c, model_tensors(model.groups, o.contents(), checkpoint::Dtype::f32));
   else

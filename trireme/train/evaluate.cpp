@@ -63,6 +63,15 @@ int64_t window_of(const train::EvaluateSettings& e, const model::ModelConfig& co
   return std::min(e.max_seq_length.value_or(1024), config.longest_generation());
 }
 
+/// Logarithms of probabilities are finite where logits are, so this tells of damaged weights or a small dtype.
+void warn_if_not_finite(const std::string& what, double loss, const fs::path& folder) {
+  if (!std::isfinite(loss))
+    base::warn(
+        "{}: the loss is not finite, so these results mean nothing; {} holds weights that are NaN or infinite, or "
+        "its numbers are too large for this --precision; take another checkpoint, or --precision 32-true",
+        what, folder.string());
+}
+
 nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   const std::string text = checkpoint::made_on_all(*in.world, [&] { return read_text(*e.text); });
   data::DataIdentity read;
@@ -93,6 +102,7 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   for (size_t w = 0; w < sums.size() && in.counts; ++w) sums[w] = sum_of(judged[w].logprobs);
   sum_over_ranks(in, at::from_blob(sums.data(), {windows}, at::kDouble));
   const double nats = -sum_of(sums);
+  if (in.is_first_rank) warn_if_not_finite("perplexity", nats, in.folder);
   return {{"tokens", targets},
           {"bytes", bytes},
           {"window", window},
@@ -196,6 +206,7 @@ nlohmann::ordered_json answer_task(Inference& in, const EncodedTask& encoded, st
     right_norm += is_best(norms);
     lines += nlohmann::ordered_json{{"task", task.name}, {"logprobs", sums}, {"answer", question.answer}}.dump() + "\n";
   }
+  if (in.is_first_rank) warn_if_not_finite(task.name, nats, in.folder);
   const auto count = double(task.questions.size());
   const bool word = task.kind == EvalTaskKind::word;
   const double acc = (word ? greedy : right) / count, acc_norm = right_norm / count;
@@ -257,6 +268,7 @@ int classify(const Settings& settings) {
   const train::EvaluateSettings& e = settings.evaluate;
   nlohmann::ordered_json report = {{"checkpoint", e.checkpoint}};
   const auto& r = report["classify"] = predict_labels(settings);
+  if (r.contains("loss")) warn_if_not_finite("classification", r["loss"].get<double>(), e.checkpoint);
   std::string cut;
   if (const auto count = r["cut"].get<int64_t>(); count > 0)
     cut = fmt::format(", {} cut to the model's length", base::human_count(count));
@@ -345,6 +357,7 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
     for (const auto& [name, result] : report["tasks"].items()) print_task(name, result);
   if (e.score) {
     const auto& r = report["score"];
+    warn_if_not_finite("log-probability", r["logprob"].get<double>(), in.folder);
     fmt::print("log-probability  {:.5f} a token   ({} tokens of {})\n", r["logprob"].get<double>(),
                base::human_count(r["tokens"].get<int64_t>()), base::plural(r["texts"].get<int64_t>(), "text"));
   }

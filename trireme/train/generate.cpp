@@ -95,7 +95,9 @@ class Writer {
       : g_(settings.generate), free_(settings.model.free), in_(in), write_(write) {}
 
   void show(std::string_view text) {
-    if (in_.is_first_rank && !text.empty()) write_(text);
+    if (!in_.is_first_rank || text.empty()) return;
+    write_(text);
+    line_is_open_ = text.back() != '\n';
   }
 
   /// For chat templates whose replies begin with a space.
@@ -119,8 +121,13 @@ class Writer {
       show(stop.push(stream.push(text)));
       return !stop.found();
     };
-    in_.generator->add(std::move(request));
-    in_.generator->run();
+    try {
+      in_.generator->add(std::move(request));
+      in_.generator->run();
+    } catch (...) {  // its message begins a line of its own
+      if (line_is_open_) show("\n");
+      throw;
+    }
     if (!stop.found()) show(stop.push(stream.finish()));
     show(stop.finish());
     show("\n");
@@ -136,7 +143,7 @@ class Writer {
   Inference& in_;
   const std::function<void(std::string_view)>& write_;
   int64_t number_ = 0;
-  bool drops_space_ = false;
+  bool drops_space_ = false, line_is_open_ = false;
   int64_t count_ = 0;
 };
 

@@ -127,7 +127,6 @@ RunState StartingPoint::load() {
   has_new_head_ = !state.source.fresh.empty();
   const fs::path& loaded = resume_.empty() ? weights_ : resume_;
   unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
-  if (s_.is_first_rank() && !loaded.empty() && !unverified_) verdict_ = checkpoint::verdict_of(loaded);
   step_ = state.step;
   s_.skipped_before = state.loss_scale.skipped;
   if (s_.loss_scale) s_.loss_scale->restore(state.loss_scale);
@@ -165,8 +164,6 @@ std::vector<std::string> StartingPoint::describe() const {
   std::vector<std::string> lines;
   for (const checkpoint::PassedOver& newer : passed_over_)
     lines.push_back(fmt::format("warn     passed over {}: {}", newer.path.string(), newer.verdict.problem));
-  if (!verdict_.good())
-    lines.push_back(fmt::format("warn     this run starts from a checkpoint that is not good: {}", verdict_.problem));
   const std::string unverified = unverified_ ? "; it has no manifest, so nothing in it could be verified" : "";
   const Settings& c = s_.settings;
   if (!weights_.empty()) lines.push_back(fmt::format("weights  {}{}", weights_.string(), unverified));

@@ -51,7 +51,6 @@ class StartingPoint {
   std::vector<std::string> changed_;  ///< settings, since the checkpoint that is resumed
   bool has_new_head_ = false;  ///< a classification head that weights_ lacks
   bool unverified_ = false;  ///< what was loaded has no manifest
-  checkpoint::Verdict verdict_;  ///< on what was loaded
 };
 
 }  // namespace trireme::train
