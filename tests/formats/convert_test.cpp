@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/checkpoint/fixtures.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -38,10 +40,34 @@ class Inside {
 void write_model(const fs::path& folder, const std::vector<checkpoint::TensorSpec>& tensors) {
   fs::create_directories(folder);
   checkpoint::SafetensorsSink sink(folder, tensors, checkpoint::kDefaultShardBytes);
-  const std::vector<std::byte> zeros(1024);
+  int64_t most = 0;
+  for (const checkpoint::TensorSpec& tensor : tensors) most = std::max(most, checkpoint::num_elements(tensor.shape));
+  const std::vector<std::byte> zeros(static_cast<size_t>(8 * most));
   for (size_t i = 0; i < tensors.size(); ++i)
     sink.write(i, 0, checkpoint::num_elements(tensors[i].shape), zeros.data(), tensors[i].dtype);
   sink.finish();
+}
+
+model::ModelConfig tiny_llama() {
+  model::ModelConfig c = model::catalogue_config("llama-5m");
+  c.vocab_size = 16;
+  c.hidden_size = 8;
+  c.intermediate_size = 16;
+  c.num_hidden_layers = 1;
+  c.num_attention_heads = c.num_key_value_heads = 2;
+  c.head_dim = 4;
+  c.max_position_embeddings = 16;
+  c.tie_word_embeddings = false;
+  return c;
+}
+
+std::vector<checkpoint::TensorSpec> tensors_of(const model::ModelConfig& config, const std::string& prefix = "") {
+  std::vector<checkpoint::TensorSpec> tensors;
+  const model::Model model = model::build_model(config, {at::kFloat, at::kFloat});
+  for (const model::ParameterGroup& group : model.groups)
+    for (const model::ParameterSpec& p : group.parameters)
+      tensors.push_back({.name = prefix + p.name, .shape = p.whole_shape(), .dtype = checkpoint::Dtype::f32});
+  return tensors;
 }
 
 std::string refusal_of(const ConvertRequest& request) {
@@ -70,6 +96,37 @@ TEST(ConvertAnything, ABareNameIsAPlaceInThisFolder) {
   EXPECT_NO_THROW(checkpoint::open_checkpoint("copy"));
   EXPECT_NO_THROW(checkpoint::remove_checkpoint("copy"));
   EXPECT_THAT(checkpoint::names_in("."), testing::Not(testing::Contains(testing::StartsWith(".tmp-"))));
+}
+
+TEST(ConvertAnything, ItsOwnFoldersWithoutAConfigAreReplacedWithForce) {
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "a", .shape = {3}, .dtype = checkpoint::Dtype::f32}});
+  for (const char* to : {"safetensors", "pth", "dcp"}) {
+    ConvertRequest request{.source = folder / "model", .out = folder / to, .to = to};
+    EXPECT_EQ(refusal_of(request), "no error") << to;
+    request.force = true;
+    EXPECT_EQ(refusal_of(request), "no error") << to;
+  }
+  checkpoint::overwrite(folder / "safetensors/model.safetensors.txt", "");
+  fs::remove(folder / "safetensors/model.safetensors");
+  EXPECT_THAT(refusal_of({.source = folder / "model", .out = folder / "safetensors", .force = true}),
+              HasSubstr("is a folder without a model"));
+}
+
+TEST(ConvertAnything, ParametersAreThoseOfTheModelInBlocksToo) {
+  const checkpoint::ScratchFolder folder;
+  model::ModelConfig config = tiny_llama();
+  config.hidden_size = 64;  // rows of whole blocks
+  config.intermediate_size = 128;
+  config.head_dim = 32;
+  int64_t elements = 0;
+  for (const checkpoint::TensorSpec& tensor : tensors_of(config)) elements += checkpoint::num_elements(tensor.shape);
+  write_model(folder / "model", tensors_of(config));
+  checkpoint::overwrite(folder / "model/config.json", config.to_hugging_face_json("float32"));
+  for (const char* dtype : {"bfloat16", "q8_0", "q4_0", "bnb.nf4", "bnb.nf4-dq"})
+    EXPECT_EQ(convert_checkpoint({.source = folder / "model", .out = folder / dtype, .dtype = dtype}).elements,
+              elements)
+        << dtype;
 }
 
 TEST(ConvertAnything, AFileIsWrittenThroughALinkAndAFolderBesideItsTarget) {
@@ -194,28 +251,6 @@ TEST(ConvertAnything, WhatHoldsNoTensorsIsRefusedAndWhatIsLeftOutIsSaid) {
                       }});
   EXPECT_THAT(notes, testing::Contains(HasSubstr("1 value of")));
   EXPECT_EQ(checkpoint::open_checkpoint(folder / "out").tensors.size(), 1u);
-}
-
-model::ModelConfig tiny_llama() {
-  model::ModelConfig c = model::catalogue_config("llama-5m");
-  c.vocab_size = 16;
-  c.hidden_size = 8;
-  c.intermediate_size = 16;
-  c.num_hidden_layers = 1;
-  c.num_attention_heads = c.num_key_value_heads = 2;
-  c.head_dim = 4;
-  c.max_position_embeddings = 16;
-  c.tie_word_embeddings = false;
-  return c;
-}
-
-std::vector<checkpoint::TensorSpec> tensors_of(const model::ModelConfig& config, const std::string& prefix = "") {
-  std::vector<checkpoint::TensorSpec> tensors;
-  const model::Model model = model::build_model(config, {at::kFloat, at::kFloat});
-  for (const model::ParameterGroup& group : model.groups)
-    for (const model::ParameterSpec& p : group.parameters)
-      tensors.push_back({.name = prefix + p.name, .shape = p.whole_shape(), .dtype = checkpoint::Dtype::f32});
-  return tensors;
 }
 
 TEST(ConvertAnything, AFolderWithSafetensorsIsTheModelOfItsConfig) {

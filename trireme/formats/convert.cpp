@@ -11,7 +11,9 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/inspect.h"
 #include "trireme/formats/convert_sink.h"
+#include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/vocabulary.h"
 
 namespace trireme::formats {
@@ -30,6 +32,14 @@ using base::parent_of;  // the temporary folder is made there, on the file syste
 
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
+/// Whether a conversion may have written the folder; a source without a config.json gives one with weights alone.
+bool is_model_folder(const fs::path& folder) {
+  constexpr const char* kFiles[] = {"config.json", "model_config.yaml", adapt::kAdapterConfigName, "pytorch_model.bin",
+                                    kDcpMetadataName};
+  return checkpoint::holds_weights(folder) ||
+         std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
+}
+
 void check_place(const ConvertRequest& request, bool single_file) {
   const fs::path& out = request.out;
   fs::path around = parent_of(out);  // what is there of the folders around it
@@ -46,8 +56,7 @@ void check_place(const ConvertRequest& request, bool single_file) {
   if (single_file == fs::is_directory(out))
     throw UsageError(fmt::format("error: {} is a {}, and --force does not put a {} in its place", out.string(),
                                  single_file ? "folder" : "file", single_file ? "file" : "folder"));
-  if (!single_file && !fs::exists(out / "config.json") && !fs::exists(out / "model_config.yaml") &&
-      !fs::exists(out / adapt::kAdapterConfigName) && !fs::is_empty(out))
+  if (!single_file && !is_model_folder(out) && !fs::is_empty(out))
     throw UsageError(fmt::format("error: {} is a folder without a model: --force replaces models only", out.string()));
 }
 
@@ -146,6 +155,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
     ++result.tensors;
     result.elements += num_elements(tensor.shape);
   }
+  if (plan.elements > 0) result.elements = plan.elements;
   checkpoint::translate_file_errors(folder, plan.bytes, [&] {
     FoldersAround around;
     around.make(folder);

@@ -142,6 +142,7 @@ ConvertPlan plan_blocks(const ConvertInput& input, const ConvertRequest& request
   const std::string config = with_dtype(input.config_json, given);
   std::map<std::string, std::string> files = input.files;
   ConvertPlan plan;
+  for (const TensorSpec& tensor : given) plan.elements += num_elements(tensor.shape);
   if (base::traits_of(format).method == "gguf") {
     plan.tensors = gguf_blocks_of(input, matrices, format, plan.notes);
     files["config.json"] = with_gguf(config, format);

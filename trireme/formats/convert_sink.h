@@ -20,6 +20,7 @@ struct ConvertPlan {
   std::unique_ptr<TensorSource> tensors;  ///< in the order, shape and dtype in which the sink gets them
   std::string single_file;  ///< the file's name if the result is one file, else empty
   int64_t bytes = 0;  ///< of all files, approximately
+  int64_t elements = 0;  ///< of the model, where `tensors` are bytes of blocks and their scales; 0: those of `tensors`
   /// Makes the sink in an empty folder and writes the small files.
   std::function<std::unique_ptr<TensorSink>(const std::filesystem::path& folder)> open;
   std::vector<std::string> notes;

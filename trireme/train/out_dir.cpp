@@ -14,6 +14,7 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/launch/hang/hang.h"
@@ -44,11 +45,8 @@ bool is_a_ranks(const std::string& name, std::string_view ending) {
 
 // A folder that is only named like a step is not a checkpoint.
 bool is_checkpoint(const fs::path& folder) {
-  if (base::is_file(folder / checkpoint::kManifestName) || base::is_file(folder / "config.json")) return true;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->path().extension() == ".safetensors") return true;
-  return false;
+  return base::is_file(folder / checkpoint::kManifestName) || base::is_file(folder / "config.json") ||
+         checkpoint::holds_weights(folder);
 }
 
 std::vector<fs::path> checkpoints_in(const fs::path& out_dir) {
