@@ -150,6 +150,15 @@ def commands_that_measure_keep_their_records_apart(r):
         ring.require((out / words[0] / "logs/rank0.log").exists(), f"its own are in {words[0]}/", str(result))
 
 
+def one_rank_leaves_no_records_of_an_earlier_job(r):
+    out = r.train("two-then-one", devices=2, train__max_steps=2)
+    before = r.run([r.program, "report", "hang", str(out)])
+    ring.check(before.code == 0 and "no rank waits long" in before.out, "report hang speaks of the job of two ranks", str(before))
+    r.train("two-then-one", devices=1, train__max_steps=3, resume="true")
+    after = r.run([r.program, "report", "hang", str(out)])
+    ring.check(after.code == 2 and "holds no flight recorder's files" in after.err, "and no longer, once one rank has gone on", str(after))
+
+
 def what_the_optimizer_keeps(r, adamw):
     """A change of it is refused by its name before ranks start, and by --dry_run."""
     sgd = r.train("sgd", train__max_steps=2, optimizer="SGD")
@@ -218,6 +227,7 @@ def data_that_is_elsewhere_is_named(r):
 with ring.Ring(sys.argv[1]) as r:
     a_folder_holds_one_run(r)
     commands_that_measure_keep_their_records_apart(r)
+    one_rank_leaves_no_records_of_an_earlier_job(r)
     a_resume_knows_its_settings(r)
     data_that_is_elsewhere_is_named(r)
     goes_on_elsewhere(r)

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/flight_file.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
@@ -146,6 +147,11 @@ void remove_earlier_run(const Settings& settings) {
   for (const auto& [folder, ending] : kRankFiles) remove_rank_files(out_dir / folder, ending);
   remove_files(out_dir / kEventsFolder,
                [](const std::string& name) { return name.starts_with(observe::kEventsPrefix); });
+}
+
+void remove_earlier_flights(const fs::path& out_dir) try {
+  remove_rank_files(base::flight_folder(out_dir), ".flight");
+} catch (const std::exception&) {  // they only describe a job, and no run fails because they stay
 }
 
 std::string begin_run(const fs::path& out_dir, const launch::RankEnvironment& environment, comm::Communicator& world) {

@@ -36,6 +36,10 @@ void refuse_another_runs_folder(const Settings& settings);
 /// Errors    FileError, CheckpointError naming what cannot be removed
 void remove_earlier_run(const Settings& settings);
 
+/// Removes the flight records of an earlier job, for a run of one rank, which writes none: trireme report hang would
+/// speak of that job. The targets of links stay.
+void remove_earlier_flights(const std::filesystem::path& out_dir);
+
 /// The name of this run, the same on every rank, kept in out_dir/run.json. It is the launcher's name for the run;
 /// without one, the name that the attempt before a restart used, or a new one. Every rank must call.
 std::string begin_run(const std::filesystem::path& out_dir, const launch::RankEnvironment& environment,

@@ -29,6 +29,7 @@
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/store/client.h"
+#include "trireme/train/out_dir.h"
 #include "trireme/train/same_on_ranks.h"
 #include "trireme/train/same_weights.h"
 
@@ -48,6 +49,7 @@ std::shared_ptr<comm::FlightRecorder> make_recorder(const Settings& settings,
   const std::filesystem::path folder = base::flight_folder(settings.out_dir);
   std::error_code ignored;
   std::filesystem::remove(folder / launch::kVerdictName, ignored);  // an earlier job's
+  if (environment.world_size == 1) remove_earlier_flights(settings.out_dir);
   return comm::FlightRecorder::of_environment(
       {.global_rank = environment.global_rank,
        .world_size = environment.world_size,
