@@ -52,6 +52,10 @@ int run_generate(Arguments arguments) {
        .complete =
            [](ParsedSettings& parsed) {
              Settings& s = parsed.settings;
+             if (parsed.typed("generate.batch_size") && !s.generate.prompts)
+               throw UsageError(
+                   "--generate.batch_size goes with a file of prompts; name one with --prompts FILE.jsonl, or leave it "
+                   "out");
              if (!parsed.given("devices") && !launch::rank_environment().launched) s.devices = 1;
              // Many texts are divided among copies of the model, which share its weights; one text by its matrices.
              if (s.generate.prompts && !parsed.given("strategy")) s.strategy = plan::Strategy::shard_grad_op;
