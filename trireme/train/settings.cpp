@@ -107,7 +107,7 @@ config::Section section(TrainSettings& s) {
                   .at_least = 1,
                   .at_most = 1e9,
                   .absent = "null",
-                  .when_absent = "model.max_position_embeddings",
+                  .when_absent = "model.max_position_embeddings; of pairs of replies at most 1024",
                   .example = "1024"}},
            {"train.lr_warmup_steps", &s.lr_warmup_steps, "steps over which the learning rate rises",
             Rules{.unit = "steps",
