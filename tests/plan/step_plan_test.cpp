@@ -52,6 +52,18 @@ TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
       }
 }
 
+TEST(StepPlan, ThePeakOfARunThatAlsoSamplesNamesTheLargestPhase) {
+  for (const int64_t pages : {int64_t{9}, int64_t{4096}}) {
+    const Planned p = plan_of("llama-5m", {.generation = {.rows = 64, .logit_rows = 8, .pages = pages},
+                                           .shape = {4, 256},
+                                           .mesh = sharded(1),
+                                           .strategy = Strategy::no_shard});
+    const MemoryReport report = memory_report(p.plan);
+    ASSERT_EQ(report.phases.size(), 3u);
+    EXPECT_EQ(report.peak_action == "answers, with their cache", pages == 4096) << report.peak_action;
+  }
+}
+
 // Nothing is saved for a backward that there is not.
 TEST(StepPlan, RowsOfGenerationSumToTheArenaWithoutSavedActivations) {
   const model::Precision precision{at::kFloat, at::kFloat};

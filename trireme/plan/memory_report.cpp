@@ -104,6 +104,10 @@ MemoryReport memory_report(const StepPlan& plan) {
     int64_t& own = bound[static_cast<size_t>(schedule::Memory::own)];
     own = std::max(own, plan.lent_begin() + lent);
   }
+  // The action is one of the first list, training; another phase has none that would say more than its name.
+  if (const auto most = std::ranges::max_element(report.phases, {}, &MemoryRow::bytes);
+      most != report.phases.begin() && most != report.phases.end())
+    report.peak_action = most->cause.substr(most->cause.find_first_not_of(' '));
   report.lower_bound_bytes = std::accumulate(bound.begin(), bound.end(), int64_t{0});
   return report;
 }

@@ -119,7 +119,7 @@ struct MemoryReport {
   int64_t private_bytes = 0;  ///< of these, the rank's own and symmetric memory
   int64_t host_shared_bytes = 0;  ///< of these, one copy for the ranks of a group on a host, if they share memory
   int64_t lower_bound_bytes = 0;  ///< of any placement: the largest sum of live values in each region
-  std::string peak_action;
+  std::string peak_action;  ///< of training, or of the list; the name of another phase, if that needs the most
 };
 
 MemoryReport memory_report(const StepPlan& plan);
