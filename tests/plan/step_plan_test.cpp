@@ -54,8 +54,8 @@ TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
 
 TEST(StepPlan, ThePeakOfARunThatAlsoSamplesNamesTheLargestPhase) {
   for (const int64_t pages : {int64_t{9}, int64_t{4096}}) {
-    const Planned p = plan_of("llama-5m", {.generation = {.rows = 64, .logit_rows = 8, .pages = pages},
-                                           .shape = {4, 256},
+    const Planned p = plan_of("llama-5m", {.shape = {4, 256},
+                                           .generation = {.rows = 64, .logit_rows = 8, .pages = pages},
                                            .mesh = sharded(1),
                                            .strategy = Strategy::no_shard});
     const MemoryReport report = memory_report(p.plan);
