@@ -67,8 +67,8 @@ int64_t window_of(const train::EvaluateSettings& e, const model::ModelConfig& co
 void warn_if_not_finite(const std::string& what, double loss, const fs::path& folder) {
   if (!std::isfinite(loss))
     base::warn(
-        "{}: the loss is not finite, so these results mean nothing; {} holds weights that are NaN or infinite, or "
-        "its numbers are too large for this --precision; take another checkpoint, or --precision 32-true",
+        "{}: the loss is not finite; numbers of {} are NaN, infinite or too large for this --precision; take another "
+        "checkpoint, or --precision 32-true",
         what, folder.string());
 }
 
