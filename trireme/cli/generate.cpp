@@ -35,6 +35,19 @@ int run_ranks(const Settings& settings, const launch::RankEnvironment& environme
   });
 }
 
+// What is typed and would not be read; files hold settings of several ways to write.
+void refuse_ignored_by_one_text(const ParsedSettings& parsed) {
+  const train::GenerateSettings& g = parsed.settings.generate;
+  if (g.prompts) return;
+  if (parsed.typed("generate.batch_size"))
+    throw UsageError(
+        "--generate.batch_size goes with a file of prompts; name one with --prompts FILE.jsonl, or leave it out");
+  for (const char* key : {"generate.system", "generate.chat_template"})
+    if (!g.chat && parsed.typed(key))
+      throw UsageError(fmt::format(
+          "--{} is of conversations, and --prompt is plain text; hold one with --chat, or leave it out", key));
+}
+
 }  // namespace
 
 int run_generate(Arguments arguments) {
@@ -52,10 +65,7 @@ int run_generate(Arguments arguments) {
        .complete =
            [](ParsedSettings& parsed) {
              Settings& s = parsed.settings;
-             if (parsed.typed("generate.batch_size") && !s.generate.prompts)
-               throw UsageError(
-                   "--generate.batch_size goes with a file of prompts; name one with --prompts FILE.jsonl, or leave it "
-                   "out");
+             refuse_ignored_by_one_text(parsed);
              if (!parsed.given("devices") && !launch::rank_environment().launched) s.devices = 1;
              // Many texts are divided among copies of the model, which share its weights; one text by its matrices.
              if (s.generate.prompts && !parsed.given("strategy")) s.strategy = plan::Strategy::shard_grad_op;

@@ -219,10 +219,6 @@ void check_generate(const Settings& settings) {
     throw UsageError("--prompts names a file of prompts; leave out --prompt and --chat");
   if (g.chat && !g.prompt.empty())
     throw UsageError("--chat answers lines of standard input, and --prompt is one text; leave out one of them");
-  if (!g.prompts && !g.chat && (g.system || g.chat_template))
-    throw UsageError(
-        fmt::format("{} is of conversations, and --prompt is plain text; hold one with --chat, or leave it out",
-                    g.system ? "--system" : "--chat_template"));
   if (!g.prompts && (g.output || g.samples > 1 || g.logprobs))
     throw UsageError(fmt::format("{} goes with a file of prompts; name one with --prompts FILE.jsonl",
                                  g.output        ? "--output"

@@ -151,11 +151,6 @@ void check_prompts(const Settings& settings, const fs::path& folder) {
   const std::vector<Prompt> prompts = read_prompts(*g.prompts, "generate.prompts");
   if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
     chat_family(g, folder, adapt::adapter_of(place_of(g)));
-  else if (g.system || g.chat_template)
-    throw UsageError(
-        fmt::format("{} is of conversations, and {} holds plain texts; give it lines with \"messages\", or "
-                    "leave it out",
-                    g.system ? "--system" : "--chat_template", *g.prompts));
   if (!g.output && inference_mesh(settings, world_size(settings)).data_parallel_ranks() > 1)
     throw UsageError("several copies of the model write their texts to one file; name it with --output FILE.jsonl");
   if (g.output && fs::exists(*g.output)) ResultFile(*g.output, about(settings), /*is_first_rank=*/false);
