@@ -139,6 +139,16 @@ def programs_judge(j):
         r.require_nothing_is_left("never", f"a program that {mode}")
 
 
+def tokens_are_of_rows_with_answers(j):
+    """Three answers lie in three rows, however many ranks divide them."""
+    r = j.r
+    for ranks in (1, 2):
+        result = r.run(j.command(f"rows-{ranks}", devices=ranks, grpo__batch_size=1, grpo__num_generations=3, train__max_steps=2, train__max_seq_length=40, train__micro_batch_size=1))
+        ring.require(result.code == 0, f"three answers are learned on {ranks} ranks", str(result))
+        told = {step: row["tokens"] for step, row in ring.metrics(r.folder / f"rows-{ranks}").items()}
+        ring.check(told == {1: 3 * 40, 2: 2 * 3 * 40}, f"tokens on {ranks} ranks are those of the rows with answers", str(told))
+
+
 def signals_leave_nothing(j):
     """One rank has no launcher that would end what a program has started."""
     r = j.r
@@ -313,6 +323,7 @@ def is_rank(pid):
 with ring.Ring(sys.argv[1]) as r:
     judged = Judged(r)
     programs_judge(judged)
+    tokens_are_of_rows_with_answers(judged)
     other_settings_want_other_answers(judged)
     passes_end_once(judged)
     signals_leave_nothing(judged)

@@ -149,11 +149,7 @@ class Grpo : public Task {
   }
 
   int64_t supervised_tokens(int64_t) const override { return tokens_; }
-  std::optional<int> used_micro_batches(int64_t) const override {
-    const plan::StepRequest& r = s_.engine->plan().request;
-    const int64_t of_round = r.shape.micro_batch * r.num_data_ranks();
-    return static_cast<int>((rows_->num_rows() + of_round - 1) / of_round);
-  }
+  std::optional<int64_t> used_rows(int64_t) const override { return rows_->num_rows(); }
   double learning_rate(int64_t step) const override { return schedule_.at(step); }
 
   void after_step(RunState& state) override {

@@ -9,6 +9,18 @@
 #include "trireme/train/foresight.h"
 
 namespace trireme::train {
+namespace {
+
+// As engine::StepInputs: whole rounds of all data ranks.
+std::optional<int> used_micro_batches(const Session& s, const StepTask& task, int64_t step) {
+  const std::optional<int64_t> rows = task.used_rows(step);
+  if (!rows) return std::nullopt;
+  const plan::StepRequest& r = s.engine->plan().request;
+  const int64_t of_round = r.shape.micro_batch * r.num_data_ranks();
+  return static_cast<int>((*rows + of_round - 1) / of_round);
+}
+
+}  // namespace
 
 double learning_rate(const Session& s, const StepTask& task, int64_t step) {
   const bool waits = s.settings.precision.scale_rule == model::ScaleRule::deepspeed;
@@ -16,9 +28,8 @@ double learning_rate(const Session& s, const StepTask& task, int64_t step) {
 }
 
 int64_t tokens_of_step(const Session& s, const StepTask& task, int64_t step) {
-  const plan::StepRequest& r = s.engine->plan().request;
-  const std::optional<int> used = task.used_micro_batches(step);
-  return used ? int64_t{*used} * r.num_data_ranks() * r.shape.tokens() : s.tokens_per_step();
+  const std::optional<int64_t> rows = task.used_rows(step);
+  return rows ? *rows * s.sequence() : s.tokens_per_step();
 }
 
 std::optional<double> loss_of(const Session& s, const engine::StepResult& result) {
@@ -34,7 +45,7 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
       .seed = static_cast<uint64_t>(s.settings.seed),
       .loss_scale = s.loss_scale ? std::optional(s.loss_scale->scale()) : std::nullopt,
       .skipped = s.skipped(),
-      .used_micro_batches = task.used_micro_batches(step),
+      .used_micro_batches = used_micro_batches(s, task, step),
       .give_up = options.give_up,
       .commit = options.commit};
   if (options.begins_together) s.world().barrier()->wait();

@@ -22,8 +22,9 @@ class StepTask {
   /// Supervised tokens of step `step` over all ranks: the loss is their mean. 0: the step has no loss.
   virtual int64_t supervised_tokens(int64_t step) const = 0;
   virtual double learning_rate(int64_t step) const = 0;
-  /// As engine::StepInputs.
-  virtual std::optional<int> used_micro_batches(int64_t step) const { return std::nullopt; }
+  /// Rows of step `step` over all ranks, if rows behind them have no supervised token. Nothing is computed for
+  /// micro-batches that hold only such rows.
+  virtual std::optional<int64_t> used_rows(int64_t step) const { return std::nullopt; }
 };
 
 struct StepOptions {
@@ -36,7 +37,8 @@ struct StepOptions {
 /// skipped do not count.
 double learning_rate(const Session& session, const StepTask& task, int64_t step);
 
-/// Tokens that the ranks compute in a step, padding included.
+/// Places of the rows of a step, padding included. Rows behind used_rows() do not count, so the number is the same on
+/// any mesh.
 int64_t tokens_of_step(const Session& session, const StepTask& task, int64_t step);
 
 /// The loss of the step that take_step() took; nothing if no token of it was learned.
