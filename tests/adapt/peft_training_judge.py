@@ -64,7 +64,7 @@ MESHES = {
     "tp 2 sequence": ({"devices": 2, "mesh__tp": 2, "mesh__sequence_parallel": "true"}, False),
     "pp 2 1f1b": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "1f1b"}, False),
     "pp 2 zb_h1": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "zb_h1"}, False),
-    "cp 2": ({"devices": 2, "mesh__cp": 2, "mesh__context": "ulysses"}, False),
+    "cp 2": ({"devices": 2, "mesh__cp": 2}, False),
 }
 QUICK_MESHES = [("llama", "dropout", mesh) for mesh in MESHES] + [
     ("gpt2", "dropout", "tp 2 sequence"), ("gpt2", "dropout", "full_shard 2"), ("qwen3", "patterns", "pp 2 zb_h1"), ("gemma3", "all-linear r 64", "tp 2"),

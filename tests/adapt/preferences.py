@@ -157,7 +157,7 @@ def refuses(r):
         ({"data__packing": "wrapped"}, "data.packing wrapped cuts texts, and pairs stay whole"),
         ({"data__mixture": "[a, b]", "data__train_data_path": "null"}, "data.mixture has no meaning with task preferences"),
         ({"objective__z_loss": 1e-4}, "objective.* has no meaning with task preferences"),
-        ({"devices": 2, "mesh__cp": 2, "mesh__context": "ring"}, "mesh.context ring cannot keep the replies of a pair apart"),
+        ({"devices": 2, "mesh__cp": 2, "mesh__context": "ring"}, "replies of a pair are kept apart, which mesh.context ring cannot; leave mesh.context out"),
     ]
     for settings, sentence in cases:
         data = settings.pop("data", "pairs.jsonl")

@@ -179,8 +179,8 @@ def bad_mixtures_are_refused(r):
     ring.check(result.code == 2 and "data.mixture takes paths, or {path: PATH, weight: NUMBER}" in result.err, "refused: a source without a path", str(result))
     result = r.run(command(r, "bad", devices=1, data__mixture="[0.5 large.jsonl, 0.5 small.jsonl]"))
     ring.check(result.code == 2 and "both say what to learn from" in result.err, "refused: a mixture beside one path", str(result))
-    result = r.run(command(r, "bad", devices=2, mesh__cp=2, data__reset_attention_mask="true"))
-    ring.check(result.code == 2 and "ring attention cannot; use --mesh.context ulysses" in result.err, "refused: documents apart in a ring", str(result))
+    result = r.run(command(r, "bad", devices=2, mesh__cp=2, mesh__context="ring", data__reset_attention_mask="true"))
+    ring.check(result.code == 2 and "data.reset_attention_mask keeps each document to itself, which mesh.context ring cannot" in result.err, "refused: documents apart in a ring", str(result))
 
 
 with ring.Ring(sys.argv[1]) as r:

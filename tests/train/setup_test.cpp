@@ -18,6 +18,8 @@
 #include "trireme/train/best_checkpoint.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/grpo.h"
+#include "trireme/train/preferences.h"
+#include "trireme/train/texts_apart.h"
 
 namespace trireme::train {
 namespace {
@@ -123,6 +125,30 @@ TEST(Setup, RanksThatClassifyHaveEquallyManyTexts) {
     complete_classification(parsed);
     EXPECT_EQ(parsed.settings.train.micro_batch_size, texts) << ranks;
   }
+}
+
+TEST(Setup, TextsThatSeeOnlyThemselvesExchangeTokensForHeads) {
+  const auto parsed_with = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"llama-5m", "--devices=2", "--mesh.cp=2"});
+    return parse_settings(words);
+  };
+  const auto context_of = [](ParsedSettings parsed, const auto& complete) {
+    complete(parsed);
+    return parsed.settings.mesh.context;
+  };
+  const ParsedSettings documents = parsed_with({"--data.reset_attention_mask=true"});
+  EXPECT_EQ(context_of(documents, keep_documents_apart), model::Context::ulysses);
+  EXPECT_EQ(context_of(parsed_with({}), keep_documents_apart), model::Context::ring);
+  EXPECT_EQ(context_of(parsed_with({"--task=preferences"}), complete_preferences), model::Context::ulysses);
+  const ParsedSettings rewards =
+      parsed_with({"--task=rewards", "--grpo.max_prompt_length=8", "--grpo.max_completion_length=8"});
+  EXPECT_EQ(context_of(rewards, complete_grpo), model::Context::ulysses);
+
+  ParsedSettings tuning = parsed_with({"--mesh.context=ring"});
+  tuning.settings.data.reset_attention_mask = true;  // fine-tuning's own default
+  EXPECT_EQ(data::refusal([&] { keep_documents_apart(tuning); }),
+            "fine-tuning keeps each conversation to itself (data.reset_attention_mask), which mesh.context ring "
+            "cannot; leave mesh.context out, or take mesh.context ulysses");
 }
 
 // Answers in 4 bits lie where no value is between two steps: the arena grows only by what does not fit there.

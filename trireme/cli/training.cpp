@@ -31,6 +31,7 @@
 #include "trireme/train/references.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
+#include "trireme/train/texts_apart.h"
 
 namespace trireme::cli {
 namespace {
@@ -334,6 +335,7 @@ void complete_task(ParsedSettings& parsed) {
   train::complete_classification(parsed);
   train::complete_preferences(parsed);
   train::complete_grpo(parsed);
+  train::keep_documents_apart(parsed);
 }
 
 bool trains(std::string_view subcommand) { return find(subcommand) != nullptr; }

@@ -30,6 +30,7 @@
 #include "trireme/train/run_data.h"
 #include "trireme/train/sampler_correction.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/texts_apart.h"
 #include "trireme/train/trained_template.h"
 #include "trireme/train/whole_weights.h"
 #include "trireme/train/without_dropout.h"
@@ -400,10 +401,6 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
   if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
   if (s.objective != model::ObjectiveSettings{})
     refuse("objective.*", "it is added to cross-entropy, and grpo.* says what is learned");
-  if (s.mesh.cp.value_or(1) > 1 && s.mesh.context == model::Context::ring && parsed.given("mesh.context"))
-    throw UsageError(
-        "mesh.context ring lets a token see the whole row, and answers lie side by side in rows; take mesh.context "
-        "ulysses");
   if (s.grpo.rollout_quantize != base::BlockFormat::none) {
     const model::ModelConfig config = model::config_of(s.model);
     if (config.quantized != base::BlockFormat::none)
@@ -428,8 +425,8 @@ void complete_grpo(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::rewards || s.model.name.empty()) return;
   refuse_for_rewards(parsed);
+  keep_texts_apart(parsed, "answers in a row are kept apart");
   const int64_t cp = s.mesh.cp.value_or(1);
-  if (cp > 1) s.mesh.context = model::Context::ulysses;
   leave_out_dropout(parsed, "makes the model that learns another one than the model that answers");
   const model::ModelConfig config = model::config_of(s.model);
   const int64_t longest = config.longest_sequence(), places = most_places(s.grpo);

@@ -14,6 +14,7 @@
 #include "trireme/train/run_data.h"
 #include "trireme/train/sample_task.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/texts_apart.h"
 #include "trireme/train/without_dropout.h"
 
 namespace trireme::train {
@@ -206,9 +207,7 @@ void complete_preferences(ParsedSettings& parsed) {
     return found != parsed.provenance.end() && found->second.kind == config::Source::Kind::command;
   }();
   if (is_default && (s.lora.r || s.lora.initial_adapter)) s.optimizer.lr = 1e-5;
-  if (parsed.given("mesh.context") && s.mesh.context == model::Context::ring && s.mesh.cp > 1)
-    throw UsageError("mesh.context ring cannot keep the replies of a pair apart; leave it out, or take ulysses");
-  s.mesh.context = model::Context::ulysses;
+  keep_texts_apart(parsed, "replies of a pair are kept apart");
   if (!s.train.max_seq_length)
     s.train.max_seq_length = std::min(kRowTokens, model::config_of(s.model).longest_sequence());
 }
