@@ -69,6 +69,9 @@ with ring.Ring(sys.argv[1]) as r:
     refused(r, "a bias of an embedding", tune(**embedding, lora__bias="true"), "lora_bias", "model.embed_tokens")
     gpt2 = tuning.make_base("gpt2", r.folder / "gpt2")
     refused(r, "an adapter of positions", tuning.command(r, gpt2, "none", lora__r=4, lora__target_modules="[c_attn,wpe]"), "transformer.wpe", "lora.target_modules")
+    # Its rows do not divide into blocks either, but no format would help.
+    refused(r, "blocks of a model that stores its matrices transposed", tuning.command(r, gpt2, "none", lora__r=4, quantize="q8_0"), "models of type gpt2 store their matrices transposed",
+            "or leave quantize out")
     refused(r, "a column that is not there", tune(data="no-column.jsonl"), "no-column.jsonl", "instruction")
     refused(r, "conversations without a reply", tune(data="no-reply.jsonl"), "no-reply.jsonl", "nothing would be learned")
     refused(r, "a mask of all zeros", tune(data="unlearned.jsonl"), "unlearned.jsonl", "nothing would be learned")

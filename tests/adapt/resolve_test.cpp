@@ -130,6 +130,16 @@ TEST(Resolve, ModulesToSaveTakeWhatTheyHold) {
   EXPECT_EQ(a.modules.size(), 18);
 }
 
+TEST(Resolve, HowMatricesAreKeptChangesNoModule) {
+  model::ModelConfig quantized = kLlama;
+  quantized.intermediate_size = 40;  // no whole blocks in a row
+  const std::vector<Module> dense = modules_of(quantized);
+  quantized.quantized = base::BlockFormat::q8_0;
+  const std::vector<Module> modules = modules_of(quantized);
+  ASSERT_EQ(modules.size(), dense.size());
+  for (size_t i = 0; i < dense.size(); ++i) EXPECT_EQ(modules[i].name, dense[i].name);
+}
+
 TEST(Resolve, WhatCannotBeAdaptedIsOneSentence) {
   EXPECT_EQ(refusal({.r = 0}),
             "the rank of model.layers.0.self_attn.q_proj is 0; r and the numbers of rank_pattern must "

@@ -52,7 +52,10 @@ class Collector {
 
 }  // namespace
 
-std::vector<Module> modules_of(const model::ModelConfig& config) {
+std::vector<Module> modules_of(const model::ModelConfig& given) {
+  // How matrices are kept changes no module. Whether they can be is said where the model is built (check_quantized).
+  model::ModelConfig config = given;
+  config.quantized = base::BlockFormat::none;
   const bool gpt2 = config.architecture == model::Architecture::gpt2;
   Collector found(gpt2);
   const model::VocabularyPart whole = model::vocabulary_part(config, {}, /*on_gpu=*/false);
