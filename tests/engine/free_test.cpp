@@ -22,6 +22,7 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.measures, b.measures);
   EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.held_out, b.held_out);
   EXPECT_TRUE(at::equal(a.parameters, b.parameters)) << relative_distance(a.parameters, b.parameters);
   EXPECT_EQ(a.planned, a.allocated);
 }
@@ -34,7 +35,8 @@ void expect_near(const Outcome& a, const Outcome& b, double limit, bool is_one_d
     for (size_t k = 0; k < b.measures[i].size(); ++k)
       EXPECT_NEAR(a.measures[i][k], b.measures[i][k], limit * std::max(1e-3, b.measures[i][k]));
   }
-  // Data ranks evaluate the same tokens here, with other bits.
+  EXPECT_NEAR(a.held_out / b.held_out, 1, limit);
+  // All data ranks evaluate the same tokens here, as other sequences.
   if (is_one_data_rank) EXPECT_NEAR(a.evaluation / b.evaluation, 1, limit);
   EXPECT_LT(relative_distance(a.parameters, b.parameters), limit);
   for (const auto& [name, gradient] : b.gradient)

@@ -140,6 +140,11 @@ BatchTensors Engine::bind_batch(const Action& a, const Shapes& shapes) {
   return batch;
 }
 
+int64_t Engine::first_sequence(int64_t micro_batch, const model::BatchShape& shape) const {
+  const plan::StepRequest& r = plan_.request;
+  return (micro_batch * r.num_data_ranks() + r.data_index()) * shape.micro_batch;
+}
+
 void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std::set<std::pair<int, int>>& written) {
   const Schedule& s = plan_.lists[shapes.list];
   const model::Unit& unit = model_.unit(a.owner, shapes.generates());
@@ -148,8 +153,7 @@ void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std:
   model::UnitTensors& t = bound.unit;
   t.shape = shapes.batch;
   t.micro_batch = a.micro_batch;
-  const int64_t of_the_step = int64_t{a.micro_batch} * request.num_data_ranks() + request.data_index();
-  t.random.first_sequence = of_the_step * shapes.batch.micro_batch;
+  t.random.first_sequence = first_sequence(a.micro_batch, shapes.batch);
   if (shapes.generates()) t.new_tokens = &new_tokens_;
   std::ranges::transform(inside_, t.ranks.begin(), [](const auto& ranks) { return ranks.get(); });
   t.saved.resize(declared.saved.size());

@@ -91,7 +91,10 @@ struct StepResult {
 
 /// Sums over the micro-batches of several runs of the evaluation list: losses and measures, in the order of units. Sums
 /// of each run alone, added up, would depend on the number of ranks.
-using LossSums = std::vector<double>;
+struct LossSums {
+  std::vector<double> sums = {};
+  int64_t runs = 0;
+};
 
 /// A tensor of optimizer state, under PyTorch's name for it.
 struct OptimizerTensor {
@@ -159,6 +162,7 @@ class Engine {
 
   /// Runs the evaluation list; returns the mean loss over all ranks' micro-batches. Collective. `so_far` of the earlier
   /// runs of one evaluation: the mean is over their micro-batches too, which are added up in the order of one rank.
+  /// Their sequences are numbered on, so units that draw bits in evaluation draw the same on any number of data ranks.
   double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens, LossSums* so_far = nullptr);
   /// Runs the list of generation; the plan has one (StepRequest::generation).
   ///
@@ -254,6 +258,8 @@ class Engine {
   std::vector<Bound> bind(const Shapes& shapes);
   BatchTensors bind_batch(const schedule::Action& action, const Shapes& shapes);
   void bind_documents(BatchTensors& to, const schedule::Value& value, const Shapes& shapes) const;
+  /// model::Randomness::first_sequence of this data rank's micro-batch.
+  int64_t first_sequence(int64_t micro_batch, const model::BatchShape& shape) const;
   void bind_unit(Bound& bound, const schedule::Action& action, const Shapes& shapes,
                  std::set<std::pair<int, int>>& written);
   void bind_group(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action);

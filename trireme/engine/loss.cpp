@@ -14,9 +14,13 @@ double Engine::evaluate(const LoadBatch& load_batch, int64_t supervised_tokens, 
   inputs_ = nullptr;
   given_up_ = false;
   load_batch_ = &load_batch;
-  run(List::evaluate);
   LossSums of_this_run;
-  return mean_loss(List::evaluate, double(supervised_tokens), so_far != nullptr ? *so_far : of_this_run);
+  LossSums& sums = so_far != nullptr ? *so_far : of_this_run;
+  const int64_t earlier = sums.runs++ * plan_.request.micro_batches(List::evaluate);
+  for (Bound& b : bound_[List::evaluate])
+    b.unit.random.first_sequence = first_sequence(earlier + b.unit.micro_batch, b.unit.shape);
+  run(List::evaluate);
+  return mean_loss(List::evaluate, double(supervised_tokens), sums);
 }
 
 double Engine::mean_loss(List list, double tokens, LossSums& so_far) {
@@ -32,8 +36,8 @@ double Engine::mean_loss(List list, double tokens, LossSums& so_far) {
     const std::vector<model::Measure> measures = model_.units[places.unit]->measures();
     const int64_t first = plan_.first_sum(places.unit), count = plan_.num_sums(places.unit);
     for (int64_t k = 0; k < count; ++k) {
-      if (at == so_far.size()) so_far.push_back(0);
-      double& sum = so_far[at++];
+      if (at == so_far.sums.size()) so_far.sums.push_back(0);
+      double& sum = so_far.sums[at++];
       for (int i = 0; i < n; ++i)
         for (const auto& rank : places.ranks) sum += losses[n * rank.before + i * rank.count + first + k];
       const int64_t measure = k - (count - std::ssize(measures));  // -1: the loss of the last unit

@@ -8,7 +8,8 @@
 //
 // Its loss is the divergence of the bits from uniform ones, as far as it exceeds free.free_bits, token by token; the
 // unit writes it as a measure. Bits are drawn by counters, like the masks of dropout (model/dropout.h): so every mesh,
-// recomputation and a resume draw the same bits. In evaluation they are drawn too, as at step 0.
+// recomputation and a resume draw the same bits. In evaluation they are drawn too, with a key of 0. All its sequences
+// are numbered, through all runs of the list (engine::LossSums).
 //
 // The encoder's zeta is the residual stream of its block. A document's tokens see that document only.
 // In generation the encoder reads a prompt, all its tokens at once; later tokens get the codes that they are given. The
