@@ -196,6 +196,17 @@ struct Way {
 
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
+Job on_mesh(Job job, const Way& way) {
+  job.mesh = way.mesh;
+  job.strategy = way.strategy;
+  job.sequence_parallel = way.sequence_parallel;
+  job.context = model::Context::ulysses;
+  job.pipeline.schedule = way.pipeline;
+  job.recompute.mode = way.recompute;
+  job.poison = true;
+  return job;
+}
+
 class DocumentsOnMeshes : public testing::TestWithParam<Way> {};
 
 TEST_P(DocumentsOnMeshes, TrainLikeOneRank) {
@@ -207,14 +218,7 @@ TEST_P(DocumentsOnMeshes, TrainLikeOneRank) {
       job.model.head_dim = 12;
     }
     const Outcome one = run(job);
-    job.mesh = way.mesh;
-    job.strategy = way.strategy;
-    job.sequence_parallel = way.sequence_parallel;
-    job.context = model::Context::ulysses;
-    job.pipeline.schedule = way.pipeline;
-    job.recompute.mode = way.recompute;
-    job.poison = true;
-    const Outcome all = run(job);
+    const Outcome all = run(on_mesh(job, way));
     EXPECT_LE(relative_distance(all.gradients, one.gradients), way.tolerance) << family;
     EXPECT_LE(relative_distance(all.parameters, one.parameters), way.tolerance) << family;
     EXPECT_NEAR(all.evaluation, one.evaluation, way.tolerance) << family;
@@ -234,14 +238,7 @@ TEST_P(DocumentsOnMeshes, TakeTheFrequenciesOfTheirMicroBatch) {
     Job other = job;
     other.documents.lengths = false;
     EXPECT_GT(relative_distance(run(other).gradients, one.gradients), 1e-6);
-    job.mesh = way.mesh;
-    job.strategy = way.strategy;
-    job.sequence_parallel = way.sequence_parallel;
-    job.context = model::Context::ulysses;
-    job.pipeline.schedule = way.pipeline;
-    job.recompute.mode = way.recompute;
-    job.poison = true;
-    const Outcome all = run(job);
+    const Outcome all = run(on_mesh(job, way));
     EXPECT_LE(relative_distance(all.gradients, one.gradients), way.tolerance);
     EXPECT_LE(relative_distance(all.parameters, one.parameters), way.tolerance);
     EXPECT_NEAR(all.evaluation, one.evaluation, way.tolerance);
