@@ -51,12 +51,12 @@ void check_divisible(const ModelConfig& c, const Parallel& p) {
   if (w.heads % p.cp_size != 0)
     throw UsageError(fmt::format(
         "ulysses attention divides the {} of a rank (model.num_attention_heads={} / mesh.tp={}) over mesh.cp={}, and "
-        "they do not divide; use a mesh.cp that divides them, or ring attention",
+        "they do not divide; use a mesh.cp that divides them, or ring attention where documents are not kept apart",
         base::plural(w.heads, "query head"), c.num_attention_heads, tp, p.cp_size));
   if (w.kv_heads % p.cp_size != 0 && p.cp_size % w.kv_heads != 0)
     throw UsageError(fmt::format(
         "ulysses attention: mesh.cp={} neither divides the {} of a rank (model.num_key_value_heads={}, mesh.tp={}) nor "
-        "is a multiple of them; use a mesh.cp that does, or ring attention",
+        "is a multiple of them; use a mesh.cp that does, or ring attention where documents are not kept apart",
         p.cp_size, base::plural(w.kv_heads, "key/value head"), kv, tp));
 }
 
