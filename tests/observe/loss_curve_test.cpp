@@ -211,6 +211,34 @@ TEST(LossAxis, TellsTinyTicksApart) {
   }
 }
 
+TEST(LossAxis, LossesThatDifferInTheirLastBitsAreOneValue) {
+  LossCurve curve;
+  curve.training = {{1, 0.6931471805599453}, {2, 0.6931471805599451}};
+  const auto axis = detail::loss_axis(curve, 9);
+  EXPECT_GE(axis.ticks.size(), 3u);
+  EXPECT_LE(axis.ticks.size(), 11u);
+  EXPECT_NE(loss_curve_text(curve, {.unicode = false}).find("0.7"), std::string::npos);
+  EXPECT_TRUE(well_formed(loss_curve_svg(curve)));
+}
+
+TEST(LossAxis, HasFewTicksForRangesOfAnySize) {
+  for (const double range : {1e-15, 1e-12, 1e-9, 1e-8, 1e-6}) {
+    for (const double high : {-2.5, 1.0, 1e6}) {
+      LossCurve curve;
+      curve.training = {{1, high}, {100, high - range * std::abs(high)}};
+      EXPECT_LE(detail::loss_axis(curve, 9).ticks.size(), 11u) << high << " less " << range;
+    }
+  }
+  // Losses of pairs that a model tells apart for certain come this near to 0.
+  for (const double low : {0.0, 1e-320, 1e-304}) {
+    for (const double high : {1e-303, 1e-298, 0.7, 1e300}) {
+      LossCurve curve;
+      curve.training = {{1, high}, {100, low}};
+      EXPECT_LE(detail::loss_axis(curve, 9).ticks.size(), 11u) << low << " to " << high;
+    }
+  }
+}
+
 TEST(LossCurveText, FallsFromTheUpperLeftToTheLowerRightInsideItsWidth) {
   for (const bool unicode : {true, false}) {
     for (const int width : {44, 70, 120}) {

@@ -13,6 +13,9 @@
 namespace trireme::observe {
 namespace {
 constexpr double kLogarithmicFrom = 2.5;  // ratio of the largest to the smallest loss
+constexpr double kFlat = 1e-9;            // losses that differ by a smaller share are one value, with other rounding
+// Losses beyond these powers have ratios and margins that double does not hold.
+constexpr double kLeastLogarithmic = 1e-100, kMostLogarithmic = 1e100;
 
 // The smallest of 1, 2, 5, 10, 20, ... that is at least `least`.
 double nice_distance(double least) {
@@ -24,8 +27,10 @@ double nice_distance(double least) {
 
 std::vector<double> linear_ticks(double low, double high, int most_ticks) {
   const double distance = nice_distance((high - low) / most_ticks);
+  // The count ends the loop whatever double makes of tiny distances.
+  const auto most = static_cast<size_t>(most_ticks) + 2;
   std::vector<double> ticks;
-  for (double i = std::ceil(low / distance - 1e-9); i * distance <= high * (1 + 1e-12) + 1e-300; ++i)
+  for (double i = std::ceil(low / distance - 1e-9); i * distance <= high + 1e-9 * distance && ticks.size() < most; ++i)
     ticks.push_back(i * distance);
   return ticks;
 }
@@ -160,14 +165,15 @@ Axis loss_axis(const LossCurve& curve, int most_ticks) {
   }
   if (low > high) low = 0, high = 1;
   Axis axis;
-  axis.logarithmic = low > 0 && high / low >= kLogarithmicFrom;
+  axis.logarithmic = low >= kLeastLogarithmic && high <= kMostLogarithmic && high / low >= kLogarithmicFrom;
   if (axis.logarithmic) {
     const double margin = std::pow(high / low, 0.04);
     axis.low = low / margin;
     axis.high = high * margin;
     axis.ticks = logarithmic_ticks(axis.low, axis.high, most_ticks);
   } else {
-    const double margin = high > low ? 0.05 * (high - low) : std::max(0.05 * std::abs(high), 1e-3);
+    const bool is_flat = !(high - low > kFlat * std::max(std::abs(high), std::abs(low)));
+    const double margin = is_flat ? std::max(0.05 * std::abs(high), 1e-3) : 0.05 * (high - low);
     axis.low = low - margin;
     axis.high = high + margin;
     axis.ticks = linear_ticks(axis.low, axis.high, most_ticks);
