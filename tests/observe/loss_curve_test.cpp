@@ -268,6 +268,15 @@ TEST(LossCurveText, OfAStraightLineIsExactlyThis) {
 
 TEST(LossCurveText, SaysSoWhenNothingIsLogged) { EXPECT_EQ(loss_curve_text({}), "no steps logged yet\n"); }
 
+TEST(LossCurveText, SaysWhyLoggedStepsHaveNoLoss) {
+  const auto unlearned = loss_curve_of({{.step = 1}, {.step = 2}}, "t", "u");
+  EXPECT_EQ(loss_curve_text(unlearned), "no step learned from a token, so there is no loss to draw\n");
+  EXPECT_NE(loss_curve_svg(unlearned).find(">no step learned from a token, so there is no loss to draw<"),
+            std::string::npos);
+  const auto diverged = loss_curve_of({{.step = 1, .loss = NAN}, {.step = 2}}, "t", "u");
+  EXPECT_EQ(loss_curve_text(diverged), "no step has a finite loss, so there is none to draw\n");
+}
+
 TEST(LossCurveText, AsciiHoldsNoOtherCharacter) {
   const std::string text = loss_curve_text(falling(300, 30), {.unicode = false});
   EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));

@@ -58,6 +58,11 @@ std::vector<double> logarithmic_ticks(double low, double high, int most_ticks) {
 
 LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, std::string unit) {
   LossCurve curve{.title = std::move(title), .unit = std::move(unit), .training = {}, .validation = {}};
+  if (!rows.empty()) {
+    const bool any = std::ranges::any_of(rows, [](const MetricsRow& row) { return row.loss.has_value(); });
+    curve.without_losses = any ? "no step has a finite loss, so there is none to draw"
+                               : "no step learned from a token, so there is no loss to draw";
+  }
   for (const auto& row : rows) {
     if (row.loss && std::isfinite(*row.loss)) curve.training.push_back({row.step, *row.loss});
     if (row.resumed) curve.resumes.push_back(*row.resumed);

@@ -22,6 +22,7 @@ struct LossCurve {
   std::vector<LossPoint> training;      ///< ascending steps, finite losses
   std::vector<LossPoint> validation;
   std::vector<int64_t> resumes = {};    ///< steps of checkpoints from which the run was resumed
+  std::string without_losses = "no steps logged yet";  ///< what stands there if `training` is empty
 };
 
 /// The curve of a metrics file; losses that are not finite are left out.

@@ -156,7 +156,7 @@ std::string end_labels(const LossCurve& curve, const std::vector<LossPoint>& smo
 }
 
 std::string summary(const LossCurve& curve, const std::vector<LossPoint>& smooth) {
-  if (curve.training.empty()) return "no steps logged yet";
+  if (curve.training.empty()) return curve.without_losses;
   std::string text =
       fmt::format("{}; training loss {:.3f}", base::plural(curve.training.back().step, "step"), smooth.back().loss);
   if (!curve.validation.empty()) {

@@ -108,7 +108,7 @@ std::string floor_of(const LossCurve& curve, const detail::Axis& steps, int colu
 }  // namespace
 
 std::string loss_curve_text(const LossCurve& curve, const LossTextOptions& options) {
-  if (curve.training.empty() && curve.validation.empty()) return "no steps logged yet\n";
+  if (curve.training.empty() && curve.validation.empty()) return curve.without_losses + "\n";
   const bool unicode = options.unicode;
   const int height = std::max(3, options.height);
   const auto losses = detail::loss_axis(curve, std::max(2, height / 2));
