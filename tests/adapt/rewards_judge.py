@@ -37,6 +37,7 @@ CASES = {
     "grpo": {},
     "grpo warm": {"temperature": 0.7, "top_k": 20, "beta": 0.1, "kl_loss_mode": "mse_kl", "advantage_epsilon": 1e-4},
     "dapo": {"loss_agg_mode": "token-mean", "epsilon": 0.02, "epsilon_high": 0.028, "beta": 0, "overlong_buffer": 4, "dynamic_sampling": "drop"},
+    "dapo of rollouts": {"loss_agg_mode": "rollout-token-mean", "epsilon": 0.02, "beta": 0.05, "kl_loss_mode": "low_var_kl"},
     "dr grpo": {"loss_agg_mode": "sequence-mean-token-scale", "advantage_estimator": "drgrpo", "beta": 0.02, "kl_loss_mode": "low_var_kl"},
     "rloo": {"loss_agg_mode": "seq-mean-token-sum", "advantage_estimator": "rloo", "beta": 0.05, "kl_loss_mode": "kl", "epsilon": 0.01, "epsilon_c": 1.05, "top_p": 0.9},
     "gspo": {"loss_algo": "gspo-token", "epsilon": 0.003, "kl_loss_mode": "low_var_kl"},
@@ -54,12 +55,12 @@ CASES = {
     "unscaled": {"scale_rewards": "none", "loss_agg_mode": "token-mean", "beta": 0.04},
 }
 # Which of TRL's losses is the same one.
-THEIRS = {"grpo": "grpo", "masked": "grpo", "masked dr grpo": "dr_grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo", "gspo unbiased": "grpo", "nf4 token": "dapo", "nf4 token mask": "dapo",
+THEIRS = {"grpo": "grpo", "masked": "grpo", "masked dr grpo": "dr_grpo", "dapo": "dapo", "dapo of rollouts": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "unbiased": "dapo", "gspo": "grpo", "gspo unbiased": "grpo", "nf4 token": "dapo", "nf4 token mask": "dapo",
           "fp4 answers": "grpo", "fp4 answer mask": "grpo", "nf4 uncorrected": "grpo"}
 CODES = {"bnb.nf4": NF4, "bnb.fp4": FP4}
 # Values of 4 bits are products in float32.
 IN_FOUR_BITS = 1e-6
-QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "gspo unbiased", "full"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full"), ("llama", "nf4 token", "full"), ("gemma3", "nf4 token mask", "lora"), ("llama", "fp4 answers", "lora"),
+QUICK = [("llama", "dapo", "full"), ("llama", "dapo of rollouts", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "gspo unbiased", "full"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full"), ("llama", "nf4 token", "full"), ("gemma3", "nf4 token mask", "lora"), ("llama", "fp4 answers", "lora"),
          ("llama", "fp4 answer mask", "full"), ("llama", "nf4 uncorrected", "full"), ("llama", "unbiased", "full"), ("llama", "masked", "full"), ("llama", "masked dr grpo", "full")]
 OF_ANSWERS = ("full_shard 2", "tp 2 sequence", "pp 2 1f1b")  # whole weights are collected from all ranks
 MESHES = {
@@ -215,6 +216,9 @@ class Judged:
             for answer, advantage in zip(group["answers"], advantages):
                 yield group["tokens"], answer, advantage
 
+    def tokens_of_rollout(self):
+        return sum(len(a["tokens"]) for step in range(1, PROMPTS // MINI + 1) for _, a, _ in self.counted(step))
+
     def loss(self, model, reference, step):
         """(loss, measures) of a step."""
         low, high, dual, beta = self.option("epsilon", 0.2), self.option("epsilon_high", self.option("epsilon", 0.2)), self.option("epsilon_c", None), self.option("beta", 0.04)
@@ -250,6 +254,8 @@ class Judged:
             count = len(list(self.compared(step)))
         if mode == "token-mean":
             loss = torch.cat(by_answer).mean()
+        elif mode == "rollout-token-mean":
+            loss = torch.cat(by_answer).sum() / (self.tokens_of_rollout() * MINI / PROMPTS)
         elif mode == "sequence-mean-token-mean":
             loss = torch.stack([l.mean() for l in by_answer]).sum() / count
         else:
@@ -257,14 +263,16 @@ class Judged:
         return loss, {"kl": torch.cat(kls).mean().item(), "clip_ratio": torch.cat(clipped).mean().item(), "ratio": torch.cat(ratios).mean().item()}
 
     def trl(self, model, reference, step):
-        """TRL's loss of the same answers."""
+        """TRL's loss of the same answers. In TRL a rollout serves steps_per_generation steps, and its dapo counts the tokens of all of them. With
+        token-mean a step counts its own, which is TRL's loss of a rollout of one step."""
+        steps = PROMPTS // MINI if self.option("loss_agg_mode", "") == "rollout-token-mean" else 1
         rows = list(self.compared(step))  # TRL masks the tokens of an answer, and keeps its row
         longest = max(len(a["tokens"]) for _, a, _ in rows)
         padded = lambda values: torch.nn.utils.rnn.pad_sequence(values, batch_first=True)
         logps = padded([self.logprobs(model, p, a["tokens"]) for p, a, _ in rows])
         mask = padded([torch.full((len(a["tokens"]),), 0 if self.masks(a) else 1, dtype=torch.float64) for _, a, _ in rows])
         inputs = {"prompt_ids": torch.zeros(len(rows), 1, dtype=torch.long), "prompt_mask": torch.ones(len(rows), 1), "completion_ids": torch.zeros(len(rows), longest, dtype=torch.long),
-                  "completion_mask": mask, "advantages": torch.stack([a for _, _, a in rows]), "num_items_in_batch": mask.sum(),
+                  "completion_mask": mask, "advantages": torch.stack([a for _, _, a in rows]), "num_items_in_batch": mask.sum() if steps == 1 else torch.tensor(float(self.tokens_of_rollout()), dtype=torch.float64),
                   "old_per_token_logps": padded([torch.tensor(a["logprobs"], dtype=torch.float64) for _, a, _ in rows])}
         beta = self.option("beta", 0.04)
         if beta:
@@ -279,7 +287,7 @@ class Judged:
                                importance_sampling_level="sequence" if self.option("loss_algo", "grpo") == "gspo-token" else "token", epsilon_low=self.option("epsilon", 0.2),
                                epsilon_high=self.option("epsilon_high", self.option("epsilon", 0.2)), max_completion_length=LONGEST, current_gradient_accumulation_steps=1,
                                _entropy_bonus_enabled=False)
-        trainer.args.configure_mock(use_bias_correction_kl=self.option("use_bias_correction_kl", "false") == "true", delta=None, steps_per_generation=1)
+        trainer.args.configure_mock(use_bias_correction_kl=self.option("use_bias_correction_kl", "false") == "true", delta=None, steps_per_generation=steps)
         trainer.accelerator.num_processes = 1
         trainer.accelerator.gather = trainer.accelerator.gather_for_metrics = lambda x: x
         return grpo_trainer.GRPOTrainer._compute_loss(trainer, types.SimpleNamespace(training=True), inputs)

@@ -259,6 +259,17 @@ TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
   EXPECT_EQ(of("eval_strategy: steps\nlogging_steps: 20\n").eval.interval, 20);
 }
 
+TEST(Trl, DapoCountsTheTokensOfTheWholeRollout) {
+  const auto of = [&](const std::string& more) {
+    return read_text("grpo.yaml", "num_generations: 4\nmax_steps: 40\n" + more, "", "grpo").settings.grpo;
+  };
+  for (const char* loss : {"", "loss_type: dapo\n"}) {  // which is the default
+    const train::GrpoSettings grpo = of(std::string(loss) + "steps_per_generation: 2\n");
+    EXPECT_EQ(grpo.batch_size, 2 * *grpo.mini_batch_size);
+    EXPECT_EQ(grpo.loss_agg_mode, train::LossAggregation::rollout_token_mean) << loss;
+  }
+}
+
 TEST(Trl, SchedulesOfTransformersHaveTheirOptions) {
   const std::string start = "num_generations: 4\nmax_steps: 40\nlearning_rate: 1e-5\nlr_scheduler_type: ";
   const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more, "", "grpo").settings; };

@@ -64,6 +64,22 @@ TEST(Rollout, MaskedAnswersCountInMeansOverAnswersIfAsked) {
   EXPECT_EQ(weights(), (std::vector<double>{1, 1}));
 }
 
+// TRL's dapo divides by the tokens of the generation batch x gradient_accumulation_steps / steps_per_generation.
+TEST(Rollout, AStepCanDivideByItsShareOfTheRolloutsTokens) {
+  GrpoSettings settings{.batch_size = 2, .mini_batch_size = 1, .loss_agg_mode = LossAggregation::rollout_token_mean};
+  settings.max_completion_length = 8, settings.mask_truncated_completions = true;
+  std::vector<RolloutGroup> groups(2);
+  groups[0].answers = {answer_of(1, false), answer_of(2, false)};
+  groups[1].answers = {answer_of(4, false), answer_of(5, false), answer_of(8, true)};
+  EXPECT_EQ(set_weights(settings, groups, {0, 1}), 3);
+  EXPECT_EQ(groups[0].answers[0].weight, 3 / (12 * 0.5));  // the engine divides by 3
+  EXPECT_EQ(set_weights(settings, groups, {1, 2}), 9);
+  EXPECT_EQ(groups[1].answers[0].weight, 9 / (12 * 0.5));
+  settings.mini_batch_size.reset();
+  EXPECT_EQ(set_weights(settings, groups, {0, 2}), 12);
+  EXPECT_EQ(groups[1].answers[0].weight, 1);
+}
+
 TEST(Rollout, KeepsWhatItReadInACheckpoint) {
   const Rollout rollout{.number = 2, .prompts_read = 12, .prompts_before = 8};
   EXPECT_EQ(parse_rollout(to_json(rollout), "a test"), rollout);

@@ -37,13 +37,13 @@ void begin_trl(Reading& r) {
 void trl_loss_type(Reading& r, const Given& entry) {
   const std::string name = lower(entry.text);
   const std::string_view mode = name == "grpo"      ? "sequence-mean-token-mean"
-                                : name == "dapo"    ? "token-mean"
+                                : name == "dapo"    ? "rollout-token-mean"
                                 : name == "dr_grpo" ? "sequence-mean-token-scale"
                                                     : "";
   if (!mode.empty()) return r.set("grpo.loss_agg_mode", mode, entry);
   if (name == "bnpo")
     return r.refuse(entry, "bnpo divides by the tokens of each rank's micro-batch, so that ranks change the loss",
-                    "dapo divides by those of the whole step");
+                    "dapo divides by those of the whole rollout");
   r.refuse_open(entry, fmt::format("the loss {}; there are grpo, dapo and dr_grpo", entry.text));
 }
 
@@ -254,7 +254,7 @@ void finish_trl(Reading& r) {
   r.suggest("grpo.kl_loss_mode", "low_var_kl");
   r.suggest("grpo.use_bias_correction_kl", "true");
   r.suggest("grpo.advantage_epsilon", "1e-4");
-  r.suggest("grpo.loss_agg_mode", "token-mean");
+  r.suggest("grpo.loss_agg_mode", "rollout-token-mean");
 }
 
 }  // namespace

@@ -212,6 +212,19 @@ bool counts(const GrpoSettings& s, const RolloutGroup& group, const RolloutAnswe
   return is_compared(s, group, answer) && !is_masked(s, answer);
 }
 
+namespace {
+
+// What a step of `s` divides by if the whole rollout's tokens count, as in TRL: its share of them, by prompts.
+double share_of_tokens(const GrpoSettings& s, const std::vector<RolloutGroup>& groups) {
+  int64_t tokens = 0;
+  for (const RolloutGroup& group : groups)
+    for (const RolloutAnswer& answer : group.answers)
+      if (counts(s, group, answer)) tokens += std::ssize(answer.tokens);
+  return double(tokens) * double(s.mini_batch_size.value_or(s.batch_size)) / double(s.batch_size);
+}
+
+}  // namespace
+
 int64_t set_weights(const GrpoSettings& s, std::vector<RolloutGroup>& groups, const GroupRange& of_step) {
   int64_t tokens = 0, answers = 0;
   const auto for_answers = [&](const auto& body) {
@@ -226,12 +239,16 @@ int64_t set_weights(const GrpoSettings& s, std::vector<RolloutGroup>& groups, co
     if (!masked) tokens += std::ssize(answer.tokens);
     if (!masked || s.masked_completions_count) ++answers;
   });
+  const double share = s.loss_agg_mode == LossAggregation::rollout_token_mean ? share_of_tokens(s, groups) : 0;
   for_answers([&](RolloutAnswer& answer) {
     if (is_masked(s, answer)) return;
     const double all = double(tokens), number = double(answers), own = double(answer.tokens.size());
     switch (s.loss_agg_mode) {
       case LossAggregation::token_mean:
         answer.weight = 1;
+        break;
+      case LossAggregation::rollout_token_mean:
+        answer.weight = all / share;
         break;
       case LossAggregation::sequence_mean_token_mean:
         answer.weight = all / (number * own);

@@ -31,6 +31,7 @@ std::span<const config::Choice<LossAggregation>> choices_of(LossAggregation) {
   static const std::vector<config::Choice<LossAggregation>> kTable = {
       {sequence_mean_token_mean, "sequence-mean-token-mean", {"seq-mean-token-mean"}},
       {token_mean, "token-mean", {}},
+      {rollout_token_mean, "rollout-token-mean", {}},
       {seq_mean_token_sum, "seq-mean-token-sum", {"sequence-mean-token-sum"}},
       {sequence_mean_token_scale, "sequence-mean-token-scale", {"seq-mean-token-scale"}},
       {sequence_mean_token_sum_norm, "sequence-mean-token-sum-norm", {"seq-mean-token-sum-norm"}}};
@@ -128,7 +129,7 @@ config::Section section(GrpoSettings& s) {
            {"grpo.loss_algo", &s.loss_algo, "ratios of tokens (grpo) or of whole answers (gspo-token)"},
            {"grpo.loss_agg_mode", &s.loss_agg_mode,
             "how tokens are averaged over an optimizer step: by answer, then over answers, or all alike (token-mean, "
-            "DAPO)"},
+            "DAPO). rollout-token-mean divides by the step's share of the rollout's tokens (TRL's dapo)"},
            {"grpo.advantage_estimator", &s.advantage_estimator,
             "what a reward is compared with: its group's mean, scaled (grpo) or not (drgrpo), or the mean of the "
             "others "

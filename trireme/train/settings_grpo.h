@@ -30,6 +30,7 @@ std::span<const config::Choice<ScaleRewards>> choices_of(ScaleRewards);
 enum class LossAggregation {
   sequence_mean_token_mean,  ///< 1 / (N t_i)
   token_mean,  ///< 1 / T
+  rollout_token_mean,  ///< 1 / the step's share of the whole rollout's tokens, by prompts
   seq_mean_token_sum,  ///< 1 / N
   sequence_mean_token_scale,  ///< 1 / (N max_completion_length)
   sequence_mean_token_sum_norm,  ///< 1 / N
