@@ -92,6 +92,23 @@ TEST(Reward, TunixNames) {
   EXPECT_EQ(score("check_numbers", "42"), 0);
 }
 
+// As with the expression of google/tunix's examples, searched by Python.
+TEST(Reward, TunixTagsStandOnLinesOfTheirOwn) {
+  const std::string exact = "<reasoning>x</reasoning><answer>42</answer>";
+  for (const std::string& text : {"hm " + exact, exact + " so", "hm " + exact + " so", "1. " + exact + "\n"}) {
+    EXPECT_EQ(score("match_format_exactly", text), 0) << text;
+    EXPECT_EQ(score("check_answer", text), 0) << text;
+  }
+  for (const std::string& text : {"hm\n \t" + exact, exact + " \r\nso", "\n\n" + exact + "\n\n"}) {
+    EXPECT_EQ(score("match_format_exactly", text), 3) << text;
+    EXPECT_EQ(score("check_answer", text), 3) << text;
+  }
+  // The next tag that counts is looked for.
+  EXPECT_EQ(score("check_answer", "so <reasoning> is:\n" + exact), 3);
+  EXPECT_EQ(score("match_format_exactly", exact + " so</answer>"), 3);
+  EXPECT_EQ(score("check_answer", exact + " so</answer>"), -0.5);  // the answer is "42</answer> so"
+}
+
 TEST(Reward, AMissingAnswerIsSaid) {
   EXPECT_EQ(failure("exact", "42", {.answer_key = "gold"}),
             "the line of prompt 0 has no key \"gold\"; name another one with reward.answer_key");

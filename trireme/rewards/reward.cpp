@@ -74,16 +74,40 @@ double length(const Answer& a, const RewardSettings& s) {
   return std::max(-1.0, 1 - std::abs(double(a.tokens) - best) / best);
 }
 
-// google/tunix's rewards for GSM8K: <reasoning>...</reasoning>...<answer>...</answer>.
+// google/tunix's rewards for GSM8K: <reasoning>...</reasoning>...<answer>...</answer>. They search for
+//   ^[\s]*<reasoning>.+?</reasoning>.*?<answer>(.+?)</answer>[\s]*$
+// where ^ and $ are the ends of lines, and a point is any character.
 constexpr std::array<std::string_view, 4> kTags = {"<reasoning>", "</reasoning>", "<answer>", "</answer>"};
 
-// What stands between the tags of the answer, if all tags come in their order with something between each pair.
+constexpr std::string_view kBlankInLine = " \t\r\f\v";
+
+bool begins_line(std::string_view text, size_t at) {
+  const size_t before = text.substr(0, at).find_last_not_of(kBlankInLine);
+  return before == std::string_view::npos || text[before] == '\n';
+}
+
+bool ends_line(std::string_view text, size_t at) {
+  const size_t behind = text.find_first_not_of(kBlankInLine, at);
+  return behind == std::string_view::npos || text[behind] == '\n';
+}
+
+// The place of the first tag of number i from `from` on that counts: the first of all begins a line, the last ends one.
+size_t find_tag(std::string_view text, size_t i, size_t from) {
+  size_t at = text.find(kTags[i], from);
+  while (at != std::string_view::npos &&
+         ((i == 0 && !begins_line(text, at)) || (i == 3 && !ends_line(text, at + kTags[i].size()))))
+    at = text.find(kTags[i], at + kTags[i].size());
+  return at;
+}
+
+// What stands between the tags of the answer, if all tags come in their order with something between each pair. The
+// first place of each tag is the one to take: from a later one no tag is found that this one would miss.
 std::optional<std::string> between_tags(std::string_view text) {
   size_t at = 0, begin = 0;
   for (size_t i = 0; i < kTags.size(); ++i) {
     const size_t least = i % 2 == 1 ? at + 1 : at;  // something stands between
     if (least > text.size()) return std::nullopt;
-    const size_t found = text.find(kTags[i], least);
+    const size_t found = find_tag(text, i, least);
     if (found == std::string_view::npos) return std::nullopt;
     if (i == 3) return std::string(text.substr(begin, found - begin));
     at = found + kTags[i].size();
