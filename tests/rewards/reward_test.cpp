@@ -40,6 +40,17 @@ TEST(Reward, NumberIsTheLastOneWithinATolerance) {
   EXPECT_EQ(score("number", "none"), 0);
 }
 
+TEST(Reward, AFullStopBeforeANumberIsNoPoint) {
+  for (const char* text : {"it is...46", "see No.46", "so.46.", "1. 46", "(a).46", "..46"})
+    EXPECT_EQ(score("number", text, {}, 0, {{"answer", "46"}}), 1) << text;
+  EXPECT_EQ(score("number", "it is...4.6", {}, 0, {{"answer", "4.6"}}), 1);
+  EXPECT_EQ(score("number", "1.4.6", {}, 0, {{"answer", "4.6"}}), 1);
+  EXPECT_EQ(score("number", "...1,234", {}, 0, {{"answer", "1234"}}), 1);
+  for (const char* text : {".46", "it is .46", "x=.46", "$.46.", "0.46"})
+    EXPECT_EQ(score("number", text, {}, 0, {{"answer", "0.46"}}), 1) << text;
+  EXPECT_EQ(score("number", "-.46", {}, 0, {{"answer", "-0.46"}}), 1);
+}
+
 TEST(Reward, NumbersMayHaveCommasBetweenThousands) {
   const nlohmann::json plain = {{"answer", 1234567}}, written = {{"answer", "1,234,567"}}, small = {{"answer", "234"}};
   for (const auto* row : {&plain, &written}) {

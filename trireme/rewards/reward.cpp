@@ -29,20 +29,33 @@ std::string right_answer(const Answer& answer, const RewardSettings& s) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-// Digits with points, from `from` on: the first, or the last.
-std::optional<std::string> number_in(std::string_view text, bool last) {
-  constexpr std::string_view kDigits = "0123456789";
-  const size_t digit = last ? text.find_last_of(kDigits) : text.find_first_of("0123456789.");
-  if (digit == std::string_view::npos) return std::nullopt;
-  size_t begin = digit, end = digit;
+constexpr std::string_view kDigits = "0123456789";
+
+// tunix's: the first digits and points.
+std::optional<std::string> first_number_in(std::string_view text) {
   constexpr std::string_view kNumber = "0123456789.";
-  while (end < text.size() && kNumber.find(text[end]) != std::string_view::npos) ++end;
-  if (last) {
-    end = digit + 1;
-    while (begin > 0 && kNumber.find(text[begin - 1]) != std::string_view::npos) --begin;
-    if (begin > 0 && text[begin - 1] == '-') --begin;
+  const size_t begin = text.find_first_of(kNumber);
+  if (begin == std::string_view::npos) return std::nullopt;
+  return std::string(text.substr(begin, text.find_first_not_of(kNumber, begin) - begin));
+}
+
+// Points end sentences, too: "so it is...46", "see No.46". One is a part of the number behind it if it follows a digit,
+// or what a number without a whole part follows.
+std::optional<std::string> last_number_in(std::string_view text) {
+  constexpr std::string_view kBeforePoint = " \t\r\n\f\v+-=~<>(:*/$[{";
+  const size_t last = text.find_last_of(kDigits);
+  if (last == std::string_view::npos) return std::nullopt;
+  const auto first_digit = [&](size_t at) {
+    while (at > 0 && kDigits.find(text[at - 1]) != std::string_view::npos) --at;
+    return at;
+  };
+  size_t begin = first_digit(last);
+  if (begin > 0 && text[begin - 1] == '.') {
+    const size_t point = begin - 1, whole = first_digit(point);
+    if (whole < point || point == 0 || kBeforePoint.find(text[point - 1]) != std::string_view::npos) begin = whole;
   }
-  return std::string(text.substr(begin, end - begin));
+  if (begin > 0 && text[begin - 1] == '-') --begin;
+  return std::string(text.substr(begin, last + 1 - begin));
 }
 
 // "1,234 of 2,000,000" -> "1234 of 2000000": a comma goes if it stands between a digit and exactly three digits.
@@ -64,7 +77,7 @@ double exact(const Answer& a, const RewardSettings& s) {
 double number(const Answer& a, const RewardSettings& s) {
   const std::optional<double> right = base::parse_number(without_thousands(stripped(right_answer(a, s))));
   if (!right) throw Failure(fmt::format("the right answer to prompt {} is no number", a.prompt_number));
-  const std::optional<std::string> text = number_in(without_thousands(a.completion), true);
+  const std::optional<std::string> text = last_number_in(without_thousands(a.completion));
   const std::optional<double> found = text ? base::parse_number(*text) : std::nullopt;
   return found && std::abs(*found - *right) <= s.tolerance ? 1 : 0;
 }
@@ -144,8 +157,7 @@ double check_answer(const Answer& a, const RewardSettings& s) {
 double check_numbers(const Answer& a, const RewardSettings& s) {
   const size_t tag = a.completion.find(kTags[2]);
   if (tag == std::string::npos) return 0;
-  const std::optional<std::string> text =
-      number_in(std::string_view(a.completion).substr(tag + kTags[2].size()), false);
+  const std::optional<std::string> text = first_number_in(std::string_view(a.completion).substr(tag + kTags[2].size()));
   const std::optional<double> found = text ? base::parse_number(*text) : std::nullopt,
                               right = base::parse_number(stripped(right_answer(a, s)));
   return found && right && *found == *right ? 1.5 : 0;
