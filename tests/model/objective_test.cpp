@@ -56,7 +56,7 @@ TEST_P(PairLosses, StayFiniteFarFromZero) {
   }
 }
 
-TEST(Objective, WeightsAddLossesAndTheFirstGivesTheRewards) {
+TEST(Objective, WeightsAddLosses) {
   Objective both = with(PairLoss::sigmoid);
   both.pairs = {{PairLoss::sigmoid, 2}, {PairLoss::hinge, 0.5}};
   const PairSums sums{.chosen = -3, .rejected = -5, .reference_chosen = -4, .reference_rejected = -4.5};
@@ -66,6 +66,31 @@ TEST(Objective, WeightsAddLossesAndTheFirstGivesTheRewards) {
   EXPECT_DOUBLE_EQ(judged.d_chosen, 2 * a.d_chosen + 0.5 * b.d_chosen);
   EXPECT_DOUBLE_EQ(judged.chosen_reward, 0.3 * 1);
   EXPECT_DOUBLE_EQ(judged.rejected_reward, 0.3 * -0.5);
+}
+
+// A loss with a reference decides; else orpo and simpo do, wherever they stand.
+TEST(Objective, RewardsDependOnNoOrderOfLosses) {
+  const PairSums sums{.chosen = -3, .rejected = -5, .reference_chosen = -4, .chosen_tokens = 6};
+  const auto reward = [&](std::vector<WeightedPairLoss> pairs) {
+    Objective objective = with(PairLoss::sigmoid);
+    objective.pairs = std::move(pairs);
+    return judge_pair(objective, sums).chosen_reward;
+  };
+  for (const PairLoss by_mean : {PairLoss::simpo, PairLoss::orpo}) {
+    EXPECT_DOUBLE_EQ(reward({{by_mean, 1}, {PairLoss::sft, 1}}), 0.3 * -0.5);
+    EXPECT_DOUBLE_EQ(reward({{PairLoss::sft, 1}, {by_mean, 1}}), 0.3 * -0.5);
+    EXPECT_DOUBLE_EQ(reward({{PairLoss::sigmoid, 1}, {by_mean, 1}}), 0.3);
+    EXPECT_DOUBLE_EQ(reward({{by_mean, 1}, {PairLoss::sigmoid, 1}}), 0.3);
+  }
+}
+
+TEST(Objective, ALikelihoodCountsWithTheWeightsOfItsLosses) {
+  Objective objective = with(PairLoss::sigmoid);
+  EXPECT_EQ(objective.likelihood_weight(), 0);
+  EXPECT_TRUE(objective.compares_replies());
+  objective.pairs = {{PairLoss::sft, 0.25}, {PairLoss::sigmoid, 3}, {PairLoss::orpo, 2}};
+  EXPECT_DOUBLE_EQ(objective.likelihood_weight(), 2.25);
+  EXPECT_FALSE(with(PairLoss::sft).compares_replies());
 }
 
 TEST(Objective, ReferencesAreNeededByLossesThatCompareWithThem) {

@@ -147,6 +147,22 @@ bool Objective::needs_reference() const {
   return std::ranges::any_of(pairs, [](const WeightedPairLoss& p) { return row_of(p.loss).needs_reference; });
 }
 
+bool Objective::rewards_are_means() const {
+  const auto is_mean = [](const WeightedPairLoss& p) { return p.loss == PairLoss::orpo || p.loss == PairLoss::simpo; };
+  return !needs_reference() && std::ranges::any_of(pairs, is_mean);
+}
+
+bool Objective::compares_replies() const {
+  return std::ranges::any_of(pairs, [](const WeightedPairLoss& p) { return p.loss != PairLoss::sft; });
+}
+
+double Objective::likelihood_weight() const {
+  double sum = 0;
+  for (const WeightedPairLoss& p : pairs)
+    if (row_of(p.loss).likelihood != Likelihood::none) sum += p.weight;
+  return sum;
+}
+
 int64_t Objective::target_rows() const {
   return is_pairs() ? int64_t{PairInput::end} : is_policy() ? int64_t{PolicyInput::end} : 1;
 }
@@ -157,8 +173,7 @@ PairJudgement judge_pair(const Objective& objective, const PairSums& sums) {
   const Terms terms = terms_of(sums, objective.options);
   Dual loss;
   for (const WeightedPairLoss& p : objective.pairs) loss = loss + p.weight * row_of(p.loss).of(terms);
-  const PairLoss first = objective.pairs.front().loss;
-  const bool by_mean = first == PairLoss::orpo || first == PairLoss::simpo;
+  const bool by_mean = objective.rewards_are_means();
   const double beta = objective.options.beta;
   return {.loss = loss.value,
           .d_chosen = loss.chosen,

@@ -54,6 +54,12 @@ struct Objective {
   /// Cross-entropy and nothing else, which the head computes in one call.
   bool is_plain() const { return !has_inputs() && label_smoothing == 0 && z_loss == 0; }
   bool needs_reference() const;
+  /// Rewards are means of log p over tokens (orpo, simpo), not sums beside a reference's.
+  bool rewards_are_means() const;
+  /// A loss looks at the rejected reply. Of sft alone, rewards would be no numbers of TRL's.
+  bool compares_replies() const;
+  /// How often the likelihood counts: the weights of the losses that have one, together.
+  double likelihood_weight() const;
   /// Rows of the targets: the ids, and behind them PairInput or PolicyInput.
   int64_t target_rows() const;
 };
@@ -78,7 +84,7 @@ struct PairSums {
 /// The loss of a pair, without its likelihood, and its derivatives by the two sums.
 struct PairJudgement {
   double loss = 0, d_chosen = 0, d_rejected = 0;
-  double chosen_reward = 0, rejected_reward = 0;  ///< TRL's, by the first of the losses
+  double chosen_reward = 0, rejected_reward = 0;  ///< TRL's; in any order of the losses
 };
 PairJudgement judge_pair(const Objective& objective, const PairSums& sums);
 
@@ -86,7 +92,8 @@ PairJudgement judge_pair(const Objective& objective, const PairSums& sums);
 enum class Likelihood { none, reply, whole };  ///< of the chosen text; whole: prompt and reply
 Likelihood likelihood_of(PairLoss loss);
 
-/// What Measure the head has for pairs, as means over pairs.
+/// What Measure the head has for pairs, as means over pairs. The last one, the likelihood, is as the loss has it: with
+/// the weights of its losses (Objective::likelihood_weight).
 std::span<const char* const> pair_measures();
 
 /// Where a run can read log-probabilities of a micro-batch.

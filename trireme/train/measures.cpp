@@ -49,6 +49,14 @@ std::vector<base::Measured> measures_of(const model::Model& model, double loss, 
   std::vector<base::Measured> named;
   for (size_t i = 0; i < std::min(names.size(), measures.size()); ++i)
     named.push_back({prefix + names[i], measures[i]});
+  if (!model.objective.is_pairs() || named.size() < names.size()) return named;
+  const double weight = model.objective.likelihood_weight();
+  if (weight == 0)
+    named.pop_back();
+  else
+    named.back().value /= weight;
+  if (!model.objective.compares_replies())
+    std::erase_if(named, [&](const base::Measured& m) { return m.name.starts_with(prefix + "rewards/"); });
   return named;
 }
 
