@@ -125,5 +125,24 @@ TEST(Reward, AMissingAnswerIsSaid) {
             "the line of prompt 0 has no key \"gold\"; name another one with reward.answer_key");
 }
 
+TEST(Reward, AnAnswerThatIsNoNumberIsSaidWithItsPlace) {
+  const nlohmann::json row = {{"answer", "Paris"}};
+  const std::vector<Answer> answers = {{.prompt = "q", .completion = "1", .row = &row, .place = "train.jsonl:9"}};
+  try {
+    make_rewards({.functions = {{"number"}}}).front().reward->score(answers, 1);
+    FAIL() << "it was judged";
+  } catch (const Failure& failure) {
+    EXPECT_STREQ(failure.what(), "train.jsonl:9: \"answer\" is no number; take the reward exact for texts");
+  }
+}
+
+TEST(Reward, OnlyNumberWantsANumberForItsRightAnswer) {
+  const RewardSettings settings;
+  EXPECT_FALSE(has_right_answer("number", {{"answer", "Paris"}}, settings));
+  EXPECT_TRUE(has_right_answer("number", {{"answer", " 1,234 "}}, settings));
+  EXPECT_TRUE(has_right_answer("exact", {{"answer", "Paris"}}, settings));
+  EXPECT_FALSE(has_right_answer("exact", {{"gold", "Paris"}}, settings));
+}
+
 }  // namespace
 }  // namespace trireme::rewards

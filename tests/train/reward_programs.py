@@ -235,6 +235,11 @@ def bad_input_is_refused(j):
     result = r.run(j.command("refused", reward__functions="[exact]", reward__command=None, reward__command_timeout=None, grpo__prompts=unanswered, grpo__batch_size=1))
     ring.check(result.code == 2 and 'grpo.prompts: no line of ' in result.err and 'has a key "answer", which the reward exact reads; name another one with reward.answer_key' in result.err,
                "prompts without the right answer are refused before the start", str(result))
+    named = r.folder / "named.jsonl"
+    named.write_text('{"prompt": "a", "answer": "Paris"}\n')
+    result = r.run(j.command("refused", reward__functions="[number]", reward__command=None, reward__command_timeout=None, grpo__prompts=named, grpo__batch_size=1))
+    ring.check(result.code == 2 and 'grpo.prompts: no line of ' in result.err and 'has a number under "answer", which the reward number compares with' in result.err,
+               "prompts whose right answers are no numbers are refused before the start", str(result))
     r.require_nothing_is_left("refused", "after refusals")
 
 

@@ -21,12 +21,20 @@ std::string stripped(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(kBlank) - begin + 1));
 }
 
-std::string right_answer(const Answer& answer, const RewardSettings& s) {
-  const auto found = answer.row->find(s.answer_key);
-  if (found == answer.row->end())
-    throw Failure(fmt::format("the line of prompt {} has no key \"{}\"; name another one with reward.answer_key",
-                              answer.prompt_number, s.answer_key));
+std::string place_of(const Answer& answer) {
+  return answer.place.empty() ? fmt::format("the line of prompt {}", answer.prompt_number) : answer.place;
+}
+
+std::optional<std::string> right_answer_in(const nlohmann::json& row, const RewardSettings& s) {
+  const auto found = row.find(s.answer_key);
+  if (found == row.end()) return std::nullopt;
   return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+std::string right_answer(const Answer& answer, const RewardSettings& s) {
+  if (const auto found = right_answer_in(*answer.row, s)) return *found;
+  throw Failure(
+      fmt::format("{} has no key \"{}\"; name another one with reward.answer_key", place_of(answer), s.answer_key));
 }
 
 constexpr std::string_view kDigits = "0123456789";
@@ -74,9 +82,14 @@ double exact(const Answer& a, const RewardSettings& s) {
   return stripped(a.completion) == stripped(right_answer(a, s)) ? 1 : 0;
 }
 
+std::optional<double> number_of(std::string_view right_answer) {
+  return base::parse_number(without_thousands(stripped(right_answer)));
+}
+
 double number(const Answer& a, const RewardSettings& s) {
-  const std::optional<double> right = base::parse_number(without_thousands(stripped(right_answer(a, s))));
-  if (!right) throw Failure(fmt::format("the right answer to prompt {} is no number", a.prompt_number));
+  const std::optional<double> right = number_of(right_answer(a, s));
+  if (!right)
+    throw Failure(fmt::format("{}: \"{}\" is no number; take the reward exact for texts", place_of(a), s.answer_key));
   const std::optional<std::string> text = last_number_in(without_thousands(a.completion));
   const std::optional<double> found = text ? base::parse_number(*text) : std::nullopt;
   return found && std::abs(*found - *right) <= s.tolerance ? 1 : 0;
@@ -208,6 +221,11 @@ Function::Call call_of(const std::string& name, const RewardSettings& s) {
 }
 
 }  // namespace
+
+bool has_right_answer(std::string_view reward, const nlohmann::json& row, const RewardSettings& s) {
+  const std::optional<std::string> right = right_answer_in(row, s);
+  return right && (reward != "number" || number_of(*right));
+}
 
 std::vector<Weighted> make_rewards(const RewardSettings& s) {
   if (!s.functions || s.functions->empty())

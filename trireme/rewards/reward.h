@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,11 @@ struct Answer {
   int64_t tokens = 0;      ///< of the completion, with the token that ended it
   bool is_truncated = false;  ///< the limit of tokens ended it
   int64_t prompt_number = 0, sample = 0;
+  std::string place = {};  ///< "FILE:LINE" of the prompt; "": unknown
 };
+
+/// Whether the row of a prompt has the right answer that the reward reads: for `number`, one that is a number.
+bool has_right_answer(std::string_view reward, const nlohmann::json& row, const RewardSettings& settings);
 
 /// One for each answer; none: the answer is left out of its group.
 using Scores = std::vector<std::optional<double>>;

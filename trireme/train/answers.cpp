@@ -34,13 +34,23 @@ GenerateSettings prompt_settings(const GrpoSettings& s, const std::string& file)
 // A reward would fail for every answer. (Where only some lines lack the key, their groups fail.)
 void require_answers(const rewards::RewardSettings& s, std::string_view setting, const std::string& file,
                      const std::vector<Prompt>& prompts) {
-  const auto has_answer = [&](const Prompt& prompt) { return prompt.others.contains(s.answer_key); };
-  for (const std::string& name : s.functions.value_or(std::vector<std::string>{}))
-    if (rewards::reads_answer(name) && std::ranges::none_of(prompts, has_answer))
+  const auto has_key = [&](const Prompt& prompt) { return prompt.others.contains(s.answer_key); };
+  for (const std::string& name : s.functions.value_or(std::vector<std::string>{})) {
+    if (!rewards::reads_answer(name)) continue;
+    if (std::ranges::none_of(prompts, has_key))
       throw UsageError(
           fmt::format("{}: no line of {} has a key \"{}\", which the reward {} reads; name another one with "
                       "reward.answer_key",
                       setting, file, s.answer_key, name));
+    const auto is_judged = [&](const Prompt& prompt) {
+      return rewards::has_right_answer(name, nlohmann::json(prompt.others), s);
+    };
+    if (std::ranges::none_of(prompts, is_judged))
+      throw UsageError(fmt::format(
+          "{}: no line of {} has a number under \"{}\", which the reward {} compares with; name another key with "
+          "reward.answer_key, or take the reward exact for texts",
+          setting, file, s.answer_key, name));
+  }
 }
 
 // A conversation as rewards see it.
@@ -83,7 +93,8 @@ PromptSet read_prompt_set(const Settings& settings, std::string_view setting, co
     if (chats) questions.chat_template = *g.chat_template;
     questions.all.push_back({.tokens = std::move(tokens),
                              .text = chats ? joined(prompt.messages) : prompt.text,
-                             .row = nlohmann::json(prompt.others)});
+                             .row = nlohmann::json(prompt.others),
+                             .place = fmt::format("{}:{}", file, prompt.line)});
   }
   if (questions.all.empty())
     throw UsageError(
@@ -201,7 +212,8 @@ void AnswerWriter::judge(const AskedPrompt& question, RolloutGroup& group, int64
                        .tokens = std::ssize(group.answers[i].tokens),
                        .is_truncated = group.answers[i].is_truncated,
                        .prompt_number = group.prompt,
-                       .sample = static_cast<int64_t>(i)});
+                       .sample = static_cast<int64_t>(i),
+                       .place = question.place});
   for (RolloutAnswer& answer : group.answers) answer.parts.clear(), answer.reward = 0;
   for (const rewards::Weighted& weighted : rewards_) {
     rewards::Scores scores(answers.size());

@@ -25,6 +25,7 @@ struct AskedPrompt {
   std::vector<int64_t> tokens;
   std::string text;
   nlohmann::json row;
+  std::string place = {};  ///< "FILE:LINE"
 };
 
 struct PromptSet {
