@@ -211,8 +211,9 @@ def bad_input_is_refused(j):
     talk.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}]}) + "\n")
     some = r.folder / "some.jsonl"
     some.write_text(j.prompts.read_text() + long.read_text())
-    result = r.run(j.command("some-long", train__max_steps=1, grpo__val_prompts=some))
+    result = r.run(j.command("some-long", train__max_steps=1, grpo__val_prompts=some, grpo__system="Be brief."))
     ring.check(result.code == 0 and "12 held out, 1 too long and left out" in result.out, "held-out prompts that are too long are told", str(result))
+    ring.check("grpo.system has no effect, because no prompt is a conversation" in result.out, "a system message is told that no prompt can have", str(result))
     unanswered = r.folder / "unanswered.jsonl"
     unanswered.write_text('{"prompt": "a"}\n')
     for sentence, said, settings in (
@@ -229,6 +230,11 @@ def bad_input_is_refused(j):
             ("a reference of another shape", "grpo.reference: ", {"grpo__beta": 0.1, "grpo__reference": r.folder}),
             ("a template of conversations", "that of prompts is grpo.chat_template", {"data__chat_template": "alpaca"}),
             ("which messages are learned", "data.learn has no meaning with task rewards", {"data__learn": "messages"}),
+            ("a seed of data", "data.seed has no meaning with task rewards: the order of prompts follows from seed", {"data__seed": 3}),
+            ("a share that is held out", "data.val_split_fraction has no meaning with task rewards", {"data__val_split_fraction": 0.2}),
+            ("which part is held out", "data.val_split has no meaning with task rewards", {"data__val_split": "last"}),
+            ("a record of data", "data.ledger has no meaning with task rewards", {"data__ledger": "true"}),
+            ("a part of the evaluation", "eval.max_iters has no meaning with task rewards: each evaluation answers all of grpo.val_prompts", {"eval__max_iters": 2}),
             ("a group of one", "nothing to be compared with", {"grpo__num_generations": 1})):
         result = r.run(j.command("refused", **settings))
         ring.check(result.code == 2 and said in result.err and result.err.count("\n") <= 6 and not (r.folder / "refused").exists(), f"{sentence} is refused", str(result))

@@ -238,6 +238,8 @@ class Grpo : public Task {
                       weighted.weight == 1 ? "" : fmt::format("{:g} x ", weighted.weight), weighted.reward->name());
     lines.push_back("reward   " + names);
     if (const std::string remark = remark_on_template(); !remark.empty()) lines.push_back(remark);
+    if (g_.system && questions_.chat_template.empty() && held_out_.chat_template.empty())
+      lines.emplace_back("grpo.system has no effect, because no prompt is a conversation");
     if (reference_ && reference_->bytes() > 0)
       lines.push_back(fmt::format("compared with {}, of which a rank keeps {} beside the plan",
                                   g_.reference.value_or("the model before training"),
@@ -396,7 +398,12 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
   for (const char* key : {"data.learn", "data.long_conversations", "data.text_field", "data.append_eos",
                           "data.reset_attention_mask", "data.reset_position_ids"})
     if (parsed.typed(key)) refuse(key, "answers are learned as they are written");
-  if (parsed.typed("data.val_data_path")) refuse("data.val_data_path", "held-out prompts are in grpo.val_prompts");
+  for (const char* key : {"data.val_data_path", "data.val_split_fraction", "data.val_split"})
+    if (parsed.typed(key)) refuse(key, "held-out prompts are in grpo.val_prompts");
+  if (parsed.typed("data.seed")) refuse("data.seed", "the order of prompts follows from seed");
+  if (parsed.typed("data.ledger") && s.data.ledger)
+    refuse("data.ledger", "micro-batches are made of answers, not of data");
+  if (parsed.typed("eval.max_iters")) refuse("eval.max_iters", "each evaluation answers all of grpo.val_prompts");
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "each evaluation answers grpo.val_prompts");
   if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
   if (s.objective != model::ObjectiveSettings{})
