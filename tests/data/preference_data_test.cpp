@@ -81,6 +81,23 @@ TEST(PreferencePairs, ConversationsShareTheirFirstMessages) {
   }
 }
 
+TEST(PreferencePairs, ATextIsTheQuestionOfRepliesThatStandAlone) {
+  const auto prompt_of = [](const std::string& before, const std::string& question) {
+    std::string record = R"({"prompt": ")" + question + "\"";
+    for (const char* key : {"chosen", "rejected"})
+      record += fmt::format(R"(, "{}": [{}{{"role": "assistant", "content": "{}"}}])", key, before, key);
+    std::string roles;
+    for (const text::ChatMessage& message : parsed(record + "}").prompt)
+      roles += message.role + " " + message.content + ";";
+    return roles;
+  };
+  EXPECT_EQ(prompt_of("", "Hi"), "user Hi;");
+  EXPECT_EQ(prompt_of(R"({"role": "system", "content": "Be kind."}, )", "Hi"), "system Be kind.;user Hi;");
+  EXPECT_EQ(prompt_of(R"({"role": "user", "content": "Hi"}, )", "Hi"), "user Hi;");  // whole conversations
+  EXPECT_EQ(prompt_of(R"({"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}, )", "Hi"),
+            "user Hi;assistant a;user b;");
+}
+
 TEST(PreferencePairs, WhatIsNoPairIsRefusedWithItsPlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"[1]", "pairs.jsonl:7: this is not a JSON object"},

@@ -78,6 +78,13 @@ void take_common_messages(PreferencePair& p) {
   p.rejected.erase(p.rejected.begin(), rejected);
 }
 
+// A prompt as text is the question of replies that stand alone. Whole conversations have it already.
+void take_question(PreferencePair& p, std::string question) {
+  const auto first = p.prompt.begin() + (!p.prompt.empty() && p.prompt[0].role == "system" ? 1 : 0);
+  const text::ChatMessage& opening = first == p.prompt.end() ? p.chosen.front() : *first;
+  if (opening.role == "assistant") p.prompt.insert(first, {.role = "user", .content = std::move(question)});
+}
+
 }  // namespace
 
 bool PreferencePair::same() const {
@@ -105,11 +112,12 @@ PreferencePair parse_preference_pair(std::string_view text, const std::string& p
   }
   p.chosen = record.messages("chosen");
   p.rejected = record.messages("rejected");
-  // Some sets have the prompt as text beside whole conversations.
+  // Some sets have the prompt as text: beside whole conversations, which have it too, or beside replies alone.
   if (record.has("prompt") && !record.is_text("prompt")) {
     p.prompt = record.messages("prompt");
   } else if (!p.same()) {
     take_common_messages(p);
+    if (record.has("prompt") && !p.chosen.empty()) take_question(p, record.text("prompt"));
   }
   return p;
 }

@@ -3,6 +3,7 @@
 //
 //   {"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}
 //   {"prompt": [{"role": "user", ...}], "chosen": [{"role": "assistant", ...}], "rejected": [...]}
+//   {"prompt": "Hi", "chosen": [{"role": "assistant", ...}], "rejected": [...]}   the text is the user's question
 //   {"chosen": ..., "rejected": ...}     the prompt is what both begin with
 //
 // Other keys are ignored, but those that would change a text are refused.
