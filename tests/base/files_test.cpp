@@ -236,8 +236,14 @@ TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {
                    "a\0"s),
               testing::HasSubstr("is UTF-16 and"));
   EXPECT_THAT(said("\xFE\xFF\0a"s), testing::HasSubstr("is UTF-16 and"));
+  EXPECT_THAT(said("\x93NUMPY\x01"), testing::HasSubstr("is an array of NumPy"));
+  EXPECT_THAT(said("ARROW1"), testing::HasSubstr("is Arrow"));
+  EXPECT_THAT(said("\xFF\xFF\xFF\xFF"), testing::HasSubstr("is Arrow"));
+  EXPECT_THAT(
+      said("\x12\x00\x34\x01"s, "d/train.bin"),
+      testing::StartsWith("d/train.bin holds bytes of value zero and is not read as text: tokens are read from"));
   for (const std::string& text : {""s, "\xEF\xBB\xBFtext"s, "BZh9 is no code"s, "PK and so on"s, "12345678{}"s,
-                                  "{\"a\":1}\n{"s, "GGUF is a format"s, "\0\0\0\0\0\0\0\0\0"s, "\xFF"s})
+                                  "{\"a\":1}\n{"s, "GGUF is a format"s, "\xFF"s, std::string(4096, 'x') + "\0"s})
     EXPECT_EQ(said(text), "") << text;
 }
 

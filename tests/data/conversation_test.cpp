@@ -186,18 +186,21 @@ TEST(RecordReader, CutsLinesAndLists) {
 
 TEST(RecordReader, RefusesWhatIsBroken) {
   const auto error = [](std::string_view text) { return refusal([&] { records_of(text); }); };
-  EXPECT_EQ(error("{}\n{\"a\": \n1}"), "f:2: the JSON object that begins here does not end");
+  EXPECT_EQ(
+      error("{}\n{\"a\": \n1}"),
+      "f:2: the JSON object that begins here does not end in its line: write each object in one line, or put all into "
+      "one list [...] with commas");
   EXPECT_EQ(error("{} {}"), "f:1: the line is not one JSON object: JSONL has one in each line");
-  EXPECT_EQ(error("{}\nhello"), "f:2: a conversation is a JSON object, such as {\"messages\": [...]}");
+  EXPECT_EQ(error("{}\nhello"), "f:2: a record is a JSON object, such as {\"messages\": [...]}");
   EXPECT_EQ(error("[{},\n{}"), "f:2: the JSON list does not end: is the file whole?");
   EXPECT_EQ(error("[{} {}]"), "f:1: a comma or the end of the JSON list is missing here");
-  EXPECT_EQ(error("[{},]"), "f:1: a conversation is a JSON object, such as {\"messages\": [...]}");
+  EXPECT_EQ(error("[{},]"), "f:1: a record is a JSON object, such as {\"messages\": [...]}");
   EXPECT_EQ(error("[{}] x"), "f:1: the JSON list has ended, and more follows");
   EXPECT_EQ(error("{\"a\": \"\\"), "f:1: the JSON object that begins here does not end");
   EXPECT_EQ(error("{\"a\":" + std::string(40, '[')), "f:1: the record nests more than 32 deep");
   EXPECT_EQ(error("{\"a\":[" + std::string(200'000, ',')), "f:1: the record holds more than 100,000 values");
   EXPECT_EQ(error("{\"a\":\"" + std::string(9 << 20, 'x') + "\"}"),
-            "f:1: the record has 9.00 MiB, more than the 8.00 MiB that a conversation may have");
+            "f:1: the record has 9.00 MiB, more than the 8.00 MiB that a record may have");
 }
 
 TEST(Conversation, TellsItsFormAndLeavesOtherFilesAlone) {

@@ -100,6 +100,20 @@ TEST_F(TokenizeTest, FilesOfAllKindsAreDocumentsInTheOrderOfTheirNames) {
   EXPECT_THAT(texts("bare"), ElementsAre("plain text"));
 }
 
+TEST_F(TokenizeTest, JsonIsReadAsRecords) {
+  folder.write("in/a.jsonl", "{\"text\":\"a\"}\n");
+  folder.write("in/b.json", "[\n{\"text\":\"b\"}, {\"text\":\n\"c\"}\n]\n");
+  folder.write("in/c.json", "{\"text\":\"d\"}\n{\"text\":\"e\"}\n");
+  folder.write("in/config.json", "{\"of\":\"something else\"}");
+  folder.write("in/info.json", "{\n\"text\":\"not this\"\n}\n");
+  tokenize(options({(folder / "in").string()}), bytes);
+  EXPECT_THAT(texts(), ElementsAre("a\n", "b\n", "c\n", "d\n", "e\n"));
+  TokenizeOptions named = options({folder.write("named.json", "{\"body\":\"f\"}").string()}, "named");
+  named.text_field = "body";
+  tokenize(named, bytes);
+  EXPECT_THAT(texts("named"), ElementsAre("f\n"));
+}
+
 TEST_F(TokenizeTest, ALongTextInPartsHasTheIdsOfTheWhole) {
   const std::string text = prose(300'000);
   const auto path = folder.write("long.txt", text);
@@ -233,6 +247,13 @@ TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
   EXPECT_THAT(refused("c.jsonl", "{\"body\":\"a\"}"), AllOf(HasSubstr("line 1"), HasSubstr("--data.text_field")));
   EXPECT_THAT(refused("d.jsonl", "[\"text\"]"), HasSubstr("a list and not an object"));
   EXPECT_THAT(refused("e.jsonl", "{\"text\":{\"text\":\"a\"}}"), HasSubstr("an object and not a string"));
+  EXPECT_THAT(refused("a.json", "[{\"text\":\"a\"},\n{\"body\":\"b\"}]"),
+              AllOf(HasSubstr("a.json:2 (record 1)"), HasSubstr("--data.text_field")));
+  EXPECT_THAT(refused("b.json", "{\n\"text\":\"a\"}\n"),
+              HasSubstr("b.json:1: the JSON object that begins here does not"));
+  EXPECT_THAT(refused("c.json", "hello"), HasSubstr("c.json:1: a record is a JSON object"));
+  EXPECT_THAT(refused("train.bin", std::string("\x12\x00\x34\x01", 4)),
+              HasSubstr("train.bin holds bytes of value zero"));
   EXPECT_THAT(refused("f.jsonl", "{\"text\":\"\"}"), HasSubstr("holds no text"));
   EXPECT_THAT(refused("g.txt", ""), HasSubstr("the file is empty"));
   EXPECT_THAT(refused("h.parquet", "PAR1 and no end"), AllOf(HasSubstr("h.parquet"), HasSubstr("PAR1")));

@@ -16,7 +16,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-constexpr size_t kTellingBytes = 16;
+constexpr size_t kTellingBytes = 4096;
 
 struct Kind {
   std::string_view begin;
@@ -30,6 +30,12 @@ constexpr std::string_view kParquet =
     "write it as JSONL first (python3 -c \"import pandas; pandas.read_parquet('{0}').to_json('NEW.jsonl', "
     "orient='records', lines=True)\")";
 
+// Of Hugging Face's datasets, which lie in folders of their own.
+constexpr std::string_view kArrow =
+    "write it as JSONL first (python3 -c \"import datasets; datasets.Dataset.from_file('{0}').to_json('NEW.jsonl')\")";
+constexpr std::string_view kTokens =
+    "tokens are read from PREFIX.bin with PREFIX.idx beside it; trireme data tokenize makes both from text";
+
 constexpr Kind kKinds[] = {
     {"\x1F\x8B"sv, "is compressed (gzip)", "unpack it first (gunzip -k {0})"},
     {"\x28\xB5\x2F\xFD"sv, "is compressed (zstd)", "unpack it first (unzstd {0})"},
@@ -38,6 +44,9 @@ constexpr Kind kKinds[] = {
      "is compressed (xz)", "unpack it first (unxz -k {0})"},
     {"PK\x03\x04"sv, "is a zip archive", "unpack it first (unzip {0})"},
     {"PAR1"sv, "is Parquet", kParquet},
+    {"ARROW1"sv, "is Arrow", kArrow},
+    {"\xFF\xFF\xFF\xFF"sv, "is Arrow", kArrow},
+    {"\x93NUMPY"sv, "is an array of NumPy", kTokens},
     {"GGUF\x01\0\0\0"sv, "is a model (GGUF)", kWeights},
     {"GGUF\x02\0\0\0"sv, "is a model (GGUF)", kWeights},
     {"GGUF\x03\0\0\0"sv, "is a model (GGUF)", kWeights},
@@ -60,10 +69,12 @@ bool is_safetensors(std::string_view begin) {
 const Kind* kind_of(std::string_view begin) {
   static constexpr Kind kBzip2{"", "is compressed (bzip2)", "unpack it first (bunzip2 -k {0})"};
   static constexpr Kind kSafetensors{"", "holds weights (safetensors)", kWeights};
+  static constexpr Kind kZeros{"", "holds bytes of value zero", kTokens};
   if (is_bzip2(begin)) return &kBzip2;
   if (is_safetensors(begin)) return &kSafetensors;
   const auto* found = std::ranges::find_if(kKinds, [&](const Kind& kind) { return begin.starts_with(kind.begin); });
-  return found == std::end(kKinds) ? nullptr : found;
+  if (found != std::end(kKinds)) return found;
+  return begin.substr(0, kTellingBytes).find('\0') == std::string_view::npos ? nullptr : &kZeros;
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 namespace trireme::base {
 
 /// Refuses a file that begins with `begin`, if these bytes show that it is no text: "a.txt.gz is compressed (gzip) and
-/// is not read as text: unpack it first (gunzip -k a.txt.gz)". Sixteen bytes are enough.
-/// Errors    UsageError
+/// is not read as text: unpack it first (gunzip -k a.txt.gz)". Of text behind the first 4 KiB nothing is looked at:
+/// token files have a zero before. Errors    UsageError
 void require_text(std::string_view begin, const std::filesystem::path& path);
 
 /// The same for a file that is not read yet. Errors    UsageError, FileError

@@ -82,6 +82,7 @@ class RecordReader {
 
   /// The record's place for messages: "chat.jsonl:12", and for lists "chat.json:12 (record 3)".
   std::string place(const ConversationRecord& record) const;
+  bool is_list() const { return is_list_; }
   int64_t position() const { return static_cast<int64_t>(at_); }  ///< bytes read
 
  private:

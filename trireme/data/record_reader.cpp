@@ -78,7 +78,7 @@ std::optional<ConversationRecord> RecordReader::next_of_list() {
 
 // The object that begins here, found by its braces alone. Its values are counted: parsing it takes bounded memory.
 std::string_view RecordReader::value() {
-  if (text_[at_] != '{') refuse("a conversation is a JSON object, such as {\"messages\": [...]}");
+  if (text_[at_] != '{') refuse("a record is a JSON object, such as {\"messages\": [...]}");
   const size_t begin = at_;
   bool in_string = false, ends = false;
   int64_t values = 0, lines = 0;
@@ -107,8 +107,12 @@ std::string_view RecordReader::value() {
   if (values > kMostRecordValues)
     refuse(fmt::format("the record holds more than {} values", base::human_count(kMostRecordValues)));
   if (bytes > kMostRecordBytes)
-    refuse(fmt::format("the record has {}, more than the {} that a conversation may have", base::human_bytes(bytes),
+    refuse(fmt::format("the record has {}, more than the {} that a record may have", base::human_bytes(bytes),
                        base::human_bytes(kMostRecordBytes)));
+  if (!ends && !is_list_ && at_ < text_.size())
+    refuse(
+        "the JSON object that begins here does not end in its line: write each object in one line, or put all into one "
+        "list [...] with commas");
   if (!ends) refuse("the JSON object that begins here does not end");
   line_ += lines;
   return text_.substr(begin, at_ - begin);

@@ -13,9 +13,11 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/mix64.h"
 #include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
+#include "trireme/data/conversation.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -28,6 +30,17 @@ std::string_view extension(std::string_view name) {
 
 [[noreturn]] void refuse(const fs::path& path, std::string_view rule) {
   throw UsageError(fmt::format("{}: {}", path.string(), rule));
+}
+
+bool is_json(std::string_view name) { return extension(name) == ".json"; }
+
+// A list of objects, or one in each of several lines. A single object may be the settings of anything.
+bool holds_records(const fs::path& path) try {
+  const base::MappedFile file(path);
+  RecordReader records({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
+  return records.next() && (records.is_list() || records.next());
+} catch (const UsageError&) {
+  return false;
 }
 
 struct CloseFolder {
@@ -91,13 +104,16 @@ void TextFiles::add_folder(const std::string& root) {
   bool any = false;
   std::vector<std::string> packed;
   for_each_file(root, [&](const std::string& name, int64_t bytes) {
-    const auto kind = text_kind(name);
+    auto kind = text_kind(name);
+    if (is_json(name) && bytes > 0 && holds_records(fs::path(root) / name)) kind = TextKind::json;
     any = any || kind;
     if (kind && bytes > 0) add(index, name, bytes, *kind);
     if (const auto unpacked = base::unpacked_name(name); unpacked && text_kind(*unpacked)) packed.push_back(name);
   });
   refuse_packed(root, packed);
-  if (!any) refuse(root, "the folder holds no text: no .txt, .text, .md, .jsonl, .ndjson or .parquet file");
+  if (!any)
+    refuse(root,
+           "the folder holds no text: no .txt, .text, .md, .jsonl, .ndjson or .parquet file, and no .json of records");
   if (files_.size() == first) refuse(root, "every file of text in the folder is empty");
   std::sort(files_.begin() + static_cast<int64_t>(first), files_.end(),
             [&](const File& a, const File& b) { return name(a) < name(b); });
@@ -121,7 +137,7 @@ TextFiles TextFiles::list(std::span<const std::string> sources) {
       refuse(source, "the file is empty");
     } else {
       const auto index = static_cast<uint32_t>(files.roots_.size() - 1);
-      const TextKind kind = text_kind(source).value_or(TextKind::plain);
+      const TextKind kind = is_json(source) ? TextKind::json : text_kind(source).value_or(TextKind::plain);
       if (kind != TextKind::parquet) base::require_text_file(source);
       files.add(index, "", info.st_size, kind);
     }

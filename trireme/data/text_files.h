@@ -1,6 +1,7 @@
 // The text files that a user names, one by one or by their folder. The name decides the kind: .jsonl and .ndjson hold
-// one JSON object a line, .parquet is Parquet, and any other file is one document of plain text. In folders only .txt,
-// .text and .md count as plain text. The list is made for a million small files.
+// one JSON object a line, .json a list of objects (or one a line), .parquet is Parquet, and any other file is one
+// document of plain text. In folders only .txt, .text and .md count as plain text, and a .json only if it holds several
+// records: others describe something. The list is made for a million small files.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@
 
 namespace trireme::data {
 
-enum class TextKind : uint8_t { plain, jsonl, parquet };
+enum class TextKind : uint8_t { plain, jsonl, json, parquet };
 
-/// The kind of a folder's file of that name; nothing: it is no text.
+/// The kind of a folder's file of that name; nothing: it is no text, or the name does not tell (.json).
 std::optional<TextKind> text_kind(std::string_view name);
 
 /// Calls take(name below `folder`, bytes) for each regular file of a folder and of the folders below it, in no order.

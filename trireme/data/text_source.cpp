@@ -12,6 +12,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/mix64.h"
 #include "trireme/base/not_text.h"
+#include "trireme/data/conversation.h"
 #include "trireme/data/jsonl.h"
 #include "trireme/data/text_cut.h"
 
@@ -107,7 +108,8 @@ std::optional<TextBlock> TextSource::next_block() {
                   files_.bytes(next_file_) * block.begin / std::max<int64_t>(1, parquet_->num_row_groups());
     next_begin_ = block.end < parquet_->num_row_groups() ? block.end : 0;
   } else {
-    block.end = std::min(next_begin_ + block_bytes_, files_.bytes(next_file_));
+    block.end = files_.bytes(next_file_);
+    if (kind != TextKind::json) block.end = std::min(block.end, next_begin_ + block_bytes_);
     block.bytes = block.end - block.begin;
     next_begin_ = block.end < files_.bytes(next_file_) ? block.end : 0;
   }
@@ -125,6 +127,8 @@ uint64_t TextSource::read(const TextBlock& block, const Take& take) const {
       return read_plain(block, take);
     case TextKind::jsonl:
       return read_lines(block, take);
+    case TextKind::json:
+      return read_records(block, take);
     case TextKind::parquet:
       return read_parquet(block, take);
   }
@@ -191,6 +195,22 @@ uint64_t TextSource::read_lines(const TextBlock& block, const Take& take) const 
       throw UsageError(fmt::format("{}: {}", place_of_line(path, first + static_cast<int64_t>(at)), error.what()));
     }
     at = end + 1;
+  }
+  return base::hash_text(text);
+}
+
+uint64_t TextSource::read_records(const TextBlock& block, const Take& take) const {
+  const fs::path path = files_.path(block.first_file);
+  const base::MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  RecordReader records(text, path.string());
+  while (const auto record = records.next()) {
+    try {
+      if (const auto document = jsonl_text(record->text, text_field_))
+        take({.text = *document, .file = block.first_file});
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("{}: {}", records.place(*record), error.what()));
+    }
   }
   return base::hash_text(text);
 }

@@ -1,6 +1,6 @@
 // Reads the documents of many files in blocks, which threads read independently. Blocks are computed from the files'
-// sizes: small files share a block, big files are cut by bytes, Parquet files by row groups. So any thread can read any
-// block, no thread waits for another, and the progress of a job is one number.
+// sizes: small files share a block, big files are cut by bytes, Parquet files by row groups; a .json is one block. So
+// any thread can read any block, no thread waits for another, and the progress of a job is one number.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class TextSource {
   /// Calls `take` for the block's documents in order. Several threads may call it, each for its own blocks. Returns a
   /// hash of the bytes that were read.
   ///
-  /// Memory    the block, or the longest line or uncuttable stretch of text in it
+  /// Memory    the block, or the longest line or uncuttable stretch of text in it; a .json is mapped
   /// Errors    UsageError naming the file and the line, byte or rule
   uint64_t read(const TextBlock& block, const std::function<void(const TextPiece&)>& take) const;
 
@@ -57,6 +57,7 @@ class TextSource {
   uint64_t read_whole(const TextBlock& block, const std::function<void(const TextPiece&)>& take) const;
   uint64_t read_plain(const TextBlock& block, const std::function<void(const TextPiece&)>& take) const;
   uint64_t read_lines(const TextBlock& block, const std::function<void(const TextPiece&)>& take) const;
+  uint64_t read_records(const TextBlock& block, const std::function<void(const TextPiece&)>& take) const;
   uint64_t read_parquet(const TextBlock& block, const std::function<void(const TextPiece&)>& take) const;
 
   TextFiles files_;
