@@ -6,9 +6,11 @@
 
 #include <algorithm>
 
+#include "refusal.h"
 #include "temporary_folder.h"
 #include "tests/text/chat_vocabularies.h"
 #include "trireme/base/error.h"
+#include "trireme/data/unread.h"
 #include "trireme/text/byte_tokenizer.h"
 
 namespace trireme::data {
@@ -194,6 +196,32 @@ TEST_F(TokenizeConversationsTest, AFolderOfConversationsAndTextIsRefused) {
   folder_.write("three/facts.json", R"({"license": "mit"})");
   folder_.write("three/a.txt", "x");
   EXPECT_EQ(refusal("three"), "nothing was thrown");
+}
+
+TEST_F(TokenizeConversationsTest, TypedSettingsThatNoSourceReadsAreRefused) {
+  run({folder_.write("chat.jsonl", kTwo)});  // makes the set
+  folder_.write("a.txt", "x");
+  folder_.write("records.json", R"([{"text": "once"}])");
+  const auto refused = [&](const std::vector<std::string>& names, const std::string& key) {
+    std::vector<std::filesystem::path> paths;
+    for (const std::string& name : names) paths.push_back(folder_ / name);
+    return refusal([&] { refuse_unread(paths, {}, [&](const std::string& typed) { return typed == key; }); });
+  };
+  for (const char* key : {"data.learn", "data.chat_template", "data.long_conversations"}) {
+    EXPECT_EQ(refused({"a.txt", "chat.jsonl"}, key), "not refused");
+    EXPECT_THAT(refused({"a.txt"}, key), testing::StartsWith(std::string(key) + " has no effect: "));
+    EXPECT_THAT(refused({"a.txt"}, key), testing::EndsWith("a.txt holds plain text; leave it out"));
+  }
+  for (const char* key : {"data.learn", "data.chat_template", "data.format", "data.text_field", "data.append_eos"})
+    EXPECT_THAT(
+        refused({"set"}, key),
+        testing::EndsWith("set is tokenized already (as chatml); tokenize the text again with it, or leave it out"));
+  for (const char* key : {"data.text_field", "data.append_eos"})
+    EXPECT_THAT(refused({"chat.jsonl"}, key), HasSubstr("chat.jsonl holds conversations"));
+  EXPECT_EQ(refused({"a.txt"}, "data.append_eos"), "not refused");
+  EXPECT_THAT(refused({"a.txt"}, "data.text_field"), HasSubstr("a.txt holds plain text"));
+  EXPECT_EQ(refused({"records.json"}, "data.text_field"), "not refused");
+  EXPECT_EQ(refused({"nowhere"}, "data.learn"), "not refused");
 }
 
 }  // namespace

@@ -57,6 +57,18 @@ TEST(PackedDataset, EveryTokenButADocumentsFirstIsATargetOnce) {
   }
 }
 
+TEST(PackedDataset, LongDocumentsCanBeCutOrDropped) {
+  const TemporaryFolder folder;
+  const auto set = make_set(folder.path(), counting_documents({5, 33, 34, 100}));  // 33 fit in a row of 32
+  for (const LongDocuments rule : {LongDocuments::parts, LongDocuments::cut, LongDocuments::dropped}) {
+    const PackedDataset packed(whole(set), {.sequence = 32, .share_rows = false, .long_documents = rule});
+    EXPECT_EQ(packed.num_long(), 2);
+    EXPECT_EQ(packed.num_places(), rule == LongDocuments::parts ? 4 + 32 + 33 + 99
+                                   : rule == LongDocuments::cut ? 4 + 32 + 32 + 32
+                                                                : 4 + 32);
+  }
+}
+
 TEST(PackedDataset, RowsAreFullWhereDocumentsAllowIt) {
   const TemporaryFolder folder;
   const auto set = make_set(folder.path(), counting_documents(lengths_of(7, 2000, 60)));

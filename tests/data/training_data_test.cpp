@@ -244,6 +244,32 @@ TEST_F(TrainingDataTest, ConversationsAreCountedWithCachedTokensToo) {
   EXPECT_EQ(load().chat_template, "default");
 }
 
+TEST_F(TrainingDataTest, LongConversationsOfASetAreCutOrDroppedLikeThoseOfItsFile) {
+  std::string lines;
+  for (const int size : {5, 5, 60, 5, 5, 5})
+    lines += "{\"prompt\": \"a\", \"response\": \"" + std::string(static_cast<size_t>(size), 'b') + "\"}\n";
+  const std::vector<std::filesystem::path> files = {folder.write("chat.jsonl", lines)};
+  make_conversation_set(folder / "set", files, text::find_chat_family("default"), text::ByteTokenizer());
+  options.conversations.chat_template = "default";
+  options.sequence = 20;
+  options.packing = Packing::none;
+  options.val_split_fraction = 0;
+  for (const bool drops : {false, true}) {
+    options.conversations.options.drop_long = drops;
+    use(folder / "set");
+    const TrainingData set = load();
+    options.conversations.options.max_tokens = 21;
+    use(files[0]);
+    const TrainingData file = load();
+    ASSERT_EQ(set.train->samples_per_epoch(), drops ? 5 : 6);
+    ASSERT_EQ(file.train->samples_per_epoch(), drops ? 5 : 6);
+    for (int64_t g = 0; g < file.train->samples_per_epoch(); ++g)
+      EXPECT_EQ(set.train->supervised_tokens(g, 1), file.train->supervised_tokens(g, 1));
+    EXPECT_THAT(set.conversations.at(0),
+                HasSubstr(drops ? "1 left out because longer than 21 tokens" : "; 1 cut at 21 tokens"));
+  }
+}
+
 TEST_F(TrainingDataTest, TheCacheIsUsedTheSecondTimeAndRebuiltWhenDamaged) {
   use(folder.write("a.txt", numbered(1000)));
   const DataIdentity identity = load().identity;

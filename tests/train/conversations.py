@@ -118,6 +118,7 @@ with ring.Ring(sys.argv[1]) as r:
             ("a missing column", {"data": "Dolly"}, "chat.jsonl:1: instruction is missing"),
             ("a set that is not there", {"data": "Alpaca", "data__train_data_path": "nowhere"}, "alpaca_data_cleaned_archive.json"),
             ("a file that is not there", {"data": "JSON", "data__train_data_path": "lost.json"}, "lost.json does not exist"),
+            ("a field of text", {"data__text_field": "body"}, "data.text_field has no effect: chat.jsonl holds conversations"),
             ("a conversation that is not there", {"eval__max_new_tokens": 9, "eval__evaluate_example": "99"}, "eval.evaluate_example 99 is not among the")]:
         result = r.run(chat(r, "none", **settings))
         ring.check(result.code == 2 and sentence in result.err and result.err.count("error:") == 1, f"refused: {what}", str(result))

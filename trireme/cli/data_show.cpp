@@ -11,6 +11,7 @@
 #include "trireme/data/show.h"
 #include "trireme/data/text_source.h"
 #include "trireme/data/token_set.h"
+#include "trireme/data/unread.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -135,6 +136,8 @@ int data_show(const ParsedSettings& parsed) {
   if (parsed.list.empty())
     throw UsageError("error: trireme data show needs files of text or conversations, or the PREFIX of a tokenized set");
   const data::ConversationSource source = train::conversation_source(parsed.settings);
+  const std::vector<std::filesystem::path> paths(parsed.list.begin(), parsed.list.end());
+  data::refuse_unread(paths, source, [&](const std::string& key) { return parsed.typed(key); });
   for (const std::string& path : parsed.list) {
     if (data::TokenSet::exists(path)) {
       show_set(path, parsed.settings);

@@ -10,6 +10,7 @@
 #include "trireme/cli/data_commands.h"
 #include "trireme/data/token_set.h"
 #include "trireme/data/tokenize.h"
+#include "trireme/data/unread.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/setup.h"
@@ -95,6 +96,9 @@ int tokenize_conversations(const std::vector<fs::path>& files, const Settings& s
 int data_tokenize(const ParsedSettings& parsed) {
   const auto start = std::chrono::steady_clock::now();
   data::TokenizeOptions options = tokenize_options_of(parsed);
+  const std::vector<fs::path> paths(parsed.list.begin(), parsed.list.end());
+  data::refuse_unread(paths, train::conversation_source(parsed.settings),
+                      [&](const std::string& key) { return parsed.typed(key); });
   if (const auto files = conversation_files(parsed); !files.empty())
     return tokenize_conversations(files, parsed.settings, options.output.string());
   const auto tokenizer = named_tokenizer(parsed.settings, "tokenize");

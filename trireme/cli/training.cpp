@@ -17,6 +17,9 @@
 #include "trireme/base/text.h"
 #include "trireme/cli/explain.h"
 #include "trireme/cli/start.h"
+#include "trireme/data/from_settings.h"
+#include "trireme/data/token_set.h"
+#include "trireme/data/unread.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/unread.h"
@@ -222,6 +225,26 @@ void refuse_data_that_is_elsewhere(const ParsedSettings& parsed) {
   }
 }
 
+// Data that are on this machine show which settings they have no use for.
+void refuse_unread_of_data(const ParsedSettings& parsed) {
+  const Settings& s = parsed.settings;
+  if (s.task != train::Learning::language || s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
+  std::vector<std::filesystem::path> paths;
+  try {
+    for (const data::DataSource& source : data::sources_of(s.data)) paths.push_back(source.path);
+  } catch (const UsageError&) {
+    return;  // who reads them says so
+  }
+  if (s.data.val_data_path) paths.emplace_back(*s.data.val_data_path);
+  const bool has_set = std::ranges::any_of(paths, data::TokenSet::exists);
+  data::refuse_unread(paths, train::conversation_source(s), [&](const std::string& key) {
+    // A set's long conversations are cut when they are packed; a sample reply looks for what is learned.
+    if (has_set && key == "data.long_conversations" && s.data.packing != data::Packing::wrapped) return false;
+    if (has_set && key == "data.learn" && s.eval.max_new_tokens) return false;
+    return parsed.typed(key);
+  });
+}
+
 // What the start would refuse in the places of this machine. Ranks on other hosts see others.
 void check_places(const Settings& settings) {
   if (settings.launch.print || settings.launch.hosts || settings.launch.hostfile) return;
@@ -289,6 +312,7 @@ int run_training(const Training& training, Arguments arguments) {
                       refuse_data_that_is_elsewhere(parsed);
                       replace_default_length(parsed);
                       complete_task(parsed);
+                      refuse_unread_of_data(parsed);
                     },
                 .plan = train::plan_host,
                 .check =

@@ -48,13 +48,18 @@ PackedDataset::PackedDataset(TokenRange tokens, PackingOptions options)
   first_piece_.push_back(static_cast<int64_t>(pieces_.size()));
 }
 
-std::vector<PackedDataset::Piece> PackedDataset::cut() const {
+std::vector<PackedDataset::Piece> PackedDataset::cut() {
   std::vector<Piece> pieces;
   if (tokens_.size() == 0) return pieces;
   for (int64_t d = tokens_.document_of(0), begin = 0; begin < tokens_.size(); ++d) {
     const int64_t end = tokens_.document_begin(d + 1);
-    for (int64_t first = begin; first + 1 < end; first += options_.sequence) {
-      const Piece piece{first, std::min(options_.sequence, end - 1 - first)};
+    const bool is_long = end - begin > options_.sequence + 1;
+    num_long_ += is_long ? 1 : 0;
+    int64_t last = end;  // of the tokens that stay
+    if (is_long && options_.long_documents == LongDocuments::cut) last = begin + options_.sequence + 1;
+    if (is_long && options_.long_documents == LongDocuments::dropped) last = begin;
+    for (int64_t first = begin; first + 1 < last; first += options_.sequence) {
+      const Piece piece{first, std::min(options_.sequence, last - 1 - first)};
       if (!tokens_.has_mask() || count_targets(tokens_, first, piece.count, /*apart=*/false) > 0)
         pieces.push_back(piece);
     }

@@ -136,19 +136,27 @@ std::string held_out_text(const std::vector<Division>& parts, int64_t documents)
 struct Part {
   std::shared_ptr<const Dataset> dataset;
   int64_t places = 0;  // that hold tokens
+  int64_t long_documents = 0;  // that were cut, or dropped
 };
 
-Part cut(TokenRange tokens, const TrainingDataOptions& options, bool whole) {
+// Conversations of a set that somebody tokenized may be longer than a row. Those of the cache are not.
+LongDocuments long_documents(const TokenSet& set, const TrainingDataOptions& options) {
+  if (!set.about() || !set.about()->tally) return LongDocuments::parts;
+  return options.conversations.options.drop_long ? LongDocuments::dropped : LongDocuments::cut;
+}
+
+Part cut(TokenRange tokens, const TrainingDataOptions& options, bool whole, LongDocuments long_documents) {
   if (options.packing == Packing::wrapped) {
     auto windows = std::make_shared<WindowDataset>(
         std::move(tokens),
         WindowOptions{.sequence = options.sequence, .seed = options.seed, .whole = whole, .apart = options.apart});
     return {windows, windows->num_samples() * options.sequence};
   }
-  auto packed = std::make_shared<PackedDataset>(
-      std::move(tokens),
-      PackingOptions{.sequence = options.sequence, .share_rows = options.packing == Packing::best_fit});
-  return {packed, packed->num_places()};
+  auto packed = std::make_shared<PackedDataset>(std::move(tokens),
+                                                PackingOptions{.sequence = options.sequence,
+                                                               .share_rows = options.packing == Packing::best_fit,
+                                                               .long_documents = long_documents});
+  return {packed, packed->num_places(), long_documents == LongDocuments::parts ? 0 : packed->num_long()};
 }
 
 std::string fact_of(const TokenSet& set, int64_t train_tokens) {
@@ -170,10 +178,17 @@ std::shared_ptr<const TokenSet> open_learned(const fs::path& path, const text::T
       options.setting, path.string(), base::human_count(set->num_tokens())));
 }
 
-std::string conversations_of(const TokenSet& set, const fs::path& path) {
+std::string conversations_of(const TokenSet& set, const fs::path& path, int64_t long_documents,
+                             const TrainingDataOptions& options) {
   const TokenSetAbout& about = *set.about();
+  ConversationTally tally = *about.tally;
+  if (long_documents > 0) {  // among them are those that were cut when the set was made
+    tally.cut = options.conversations.options.drop_long ? 0 : long_documents;
+    tally.dropped += options.conversations.options.drop_long ? long_documents : 0;
+    tally.max_tokens = options.sequence + 1;
+  }
   return fmt::format("{} as {}: {}", path.string(), about.chat_template,
-                     tally_text(*about.tally, set.num_tokens(), set.supervised_tokens()));
+                     tally_text(tally, set.num_tokens(), set.supervised_tokens()));
 }
 
 }  // namespace
@@ -199,8 +214,9 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
     data.num_documents += set.num_documents();
     if (set.about()) data.source_bytes += set.about()->source_bytes;
   };
-  const auto count_conversations = [&](const TokenSet& set, const fs::path& path) {
-    if (set.about() && set.about()->tally) data.conversations.push_back(conversations_of(set, path));
+  const auto count_conversations = [&](const TokenSet& set, const fs::path& path, int64_t long_ones) {
+    if (set.about() && set.about()->tally)
+      data.conversations.push_back(conversations_of(set, path, long_ones, options));
   };
   for (const DataSource& source : options.sources) {
     const auto set = open_learned(source.path, tokenizer, source_options(options, options.setting));
@@ -212,16 +228,21 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
       data.examples =
           std::make_shared<TokenRange>(set, division.val.empty() ? division.train : division.val, source.path.string());
     }
-    Part part = cut({set, division.train, source.path.string()}, options, /*whole=*/false);
+    const LongDocuments longer = long_documents(*set, options);
+    Part part = cut({set, division.train, source.path.string()}, options, /*whole=*/false, longer);
+    int64_t long_ones = part.long_documents;
     places += part.places;
     samples += part.dataset->num_samples();
     weighted.push_back({std::move(part.dataset), source.weight.value_or(1)});
-    if (!division.val.empty())
-      held_out.push_back(cut({set, division.val, source.path.string()}, options, true).dataset);
+    if (!division.val.empty()) {
+      const Part held = cut({set, division.val, source.path.string()}, options, true, longer);
+      held_out.push_back(held.dataset);
+      long_ones += held.long_documents;
+    }
     data.train_tokens += train_tokens;
     data.val_tokens += division.val_tokens;
     count(*set);
-    count_conversations(*set, source.path);
+    count_conversations(*set, source.path, long_ones);
     data.identity.add(options.sources.size() == 1 ? "the data" : fmt::format("source {}", weighted.size()),
                       fact_of(*set, train_tokens));
     parts.push_back(std::move(division));
@@ -231,13 +252,15 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   if (!options.val_data_path.empty()) {
     const auto set = open_learned(options.val_data_path, tokenizer, source_options(options, kValSetting));
     require_one_sample(set->num_tokens(), fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
-    held_out = {cut({set, 0, set->num_tokens(), options.val_data_path.string()}, options, true).dataset};
+    const Part held =
+        cut({set, 0, set->num_tokens(), options.val_data_path.string()}, options, true, long_documents(*set, options));
+    held_out = {held.dataset};
     data.examples = std::make_shared<TokenRange>(set, 0, set->num_tokens(), options.val_data_path.string());
     data.val_tokens = set->num_tokens();
     data.held_out = options.val_data_path.string();
     data.held_out_hash = set->fingerprint();
     count(*set);
-    count_conversations(*set, options.val_data_path);
+    count_conversations(*set, options.val_data_path, held.long_documents);
   }
   data.filled = static_cast<double>(places) / static_cast<double>(samples * options.sequence);
   if (weights.empty() && weighted.size() > 1) {
