@@ -54,6 +54,15 @@ TEST(Prompts, ACompressedFileIsRefusedAsSuch) {
               testing::HasSubstr("is compressed (gzip)"));
 }
 
+TEST(Prompts, KeysOfResultsAreFreeWhereNoResultsAreWritten) {
+  const data::TemporaryFolder folder;
+  const auto file = folder.write("prompts.jsonl", R"({"prompt": "It is", "index": 7, "text": "a fact"})");
+  EXPECT_THAT(data::refusal([&] { read_prompts(file, "generate.prompts"); }),
+              testing::HasSubstr("\"index\" is a key of the results; rename it"));
+  const std::vector<Prompt> prompts = read_prompts(file, "grpo.prompts", ResultKeys::others);
+  EXPECT_EQ(prompts.at(0).others, nlohmann::ordered_json({{"index", 7}, {"text", "a fact"}}));
+}
+
 // TRL's files of prompts have the conversation under "prompt".
 TEST(Prompts, AConversationMayStandUnderPrompt) {
   const data::TemporaryFolder folder;

@@ -79,7 +79,7 @@ PromptSet read_prompt_set(const Settings& settings, std::string_view setting, co
                           const text::Tokenizer& tokenizer) {
   const GrpoSettings& s = settings.grpo;
   GenerateSettings g = prompt_settings(s, file);
-  const std::vector<Prompt> prompts = read_prompts(file, setting);
+  const std::vector<Prompt> prompts = read_prompts(file, setting, ResultKeys::others);
   require_answers(settings.reward, setting, file, prompts);
   name_template(g, prompts, settings.model.name, settings.lora.initial_adapter.value_or(""), "grpo.chat_template");
   PromptSet questions;

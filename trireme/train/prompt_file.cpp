@@ -39,7 +39,7 @@ std::vector<text::ChatMessage> parse_messages(const ordered_json& list, const or
       .messages;
 }
 
-Prompt parse_prompt(const ordered_json& j, const std::string& place) {
+Prompt parse_prompt(const ordered_json& j, const std::string& place, ResultKeys result_keys) {
   Prompt p;
   if (j.is_string()) {
     p.text = j.get<std::string>();
@@ -57,7 +57,7 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place) {
   }
   if (j.contains("chat_template_kwargs")) p.thinks = data::parse_thinks(j["chat_template_kwargs"].dump(), place);
   for (const auto& [key, value] : j.items()) {
-    if (std::ranges::find(kResultKeys, key) != std::end(kResultKeys))
+    if (result_keys == ResultKeys::refused && std::ranges::find(kResultKeys, key) != std::end(kResultKeys))
       throw UsageError(fmt::format("\"{}\" is a key of the results; rename it", key));
     if (std::ranges::find(kOwnKeys, key) == std::end(kOwnKeys)) p.others[key] = value;
   }
@@ -66,7 +66,7 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place) {
 
 }  // namespace
 
-std::vector<Prompt> read_prompts(const fs::path& file, std::string_view setting) {
+std::vector<Prompt> read_prompts(const fs::path& file, std::string_view setting, ResultKeys result_keys) {
   std::istringstream in;
   try {
     in.str(base::read_text_file(file));
@@ -79,7 +79,7 @@ std::vector<Prompt> read_prompts(const fs::path& file, std::string_view setting)
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string place = fmt::format("{}:{}", file.string(), number);
     try {
-      prompts.push_back(parse_prompt(base::parse_json<ordered_json>(line), place));
+      prompts.push_back(parse_prompt(base::parse_json<ordered_json>(line), place, result_keys));
     } catch (const nlohmann::json::exception&) {
       throw UsageError(fmt::format("{} is {}; a prompt is a line such as {{\"prompt\": \"It is\"}}", place,
                                    text::why_not_json(line)));

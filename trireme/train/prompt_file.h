@@ -28,8 +28,15 @@ struct Prompt {
   nlohmann::ordered_json others = nlohmann::ordered_json::object();  ///< further keys, which the results repeat
 };
 
+/// What becomes of further keys with the name of a key of the results, such as "index".
+enum class ResultKeys {
+  refused,  ///< as the results repeat further keys
+  others,   ///< are further keys like others: no results are written
+};
+
 /// `setting` names the file. Errors    UsageError naming file and line, or the setting of a file that is not there
-std::vector<Prompt> read_prompts(const std::filesystem::path& file, std::string_view setting);
+std::vector<Prompt> read_prompts(const std::filesystem::path& file, std::string_view setting,
+                                 ResultKeys result_keys = ResultKeys::refused);
 
 /// The option of trireme generate that names a chat format.
 inline constexpr std::string_view kTemplateOption = "--chat_template";
