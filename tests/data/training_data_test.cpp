@@ -213,6 +213,11 @@ TEST_F(TrainingDataTest, ValidationOfItsOwnLeavesTrainingWhole) {
   EXPECT_EQ(text_of(*data.val).substr(0, 14), "validation tex");
 }
 
+TEST_F(TrainingDataTest, TheBytesOfParquetAreNoBoundOfItsTokens) {
+  use(folder.write("small.parquet", "PAR1"));
+  EXPECT_EQ(refusal(/*check_only=*/true), "not refused");
+}
+
 TEST_F(TrainingDataTest, ASetOfWhichNothingIsLearnedIsRefused) {
   make_set(folder.path(), {{.ids = std::vector<int32_t>(100, 7), .mask = std::vector<uint8_t>(100, 0)}}, true);
   use(folder / "set");

@@ -378,6 +378,7 @@ def check_refusals(r):
         ([], [{"text": "a", "label": "red"}] * 20, "all texts have the label 'red'"),
         (["--model.num_labels", 2], rows, "model.num_labels is 2, but the data have 3 labels (blue, green, red)"),
         (["--model.labels", "[red, blue]"], rows, "the label 'green' is none of the 2"),
+        (["--data.append_eos", "false"], rows, "data.append_eos has no meaning with task classify"),
         (["--data.packing", "best_fit"], rows, "data.packing has no meaning with task classify"),
         (["--devices", 2, "--mesh.cp", 2], rows, "mesh.cp=2 divides sequences"),
         (["--lora.r", 4], rows, "adapters (lora.*) are not built for task classify"),

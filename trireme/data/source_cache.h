@@ -20,7 +20,8 @@ struct SourceOptions {
   std::filesystem::path cache_dir;
 };
 
-/// An upper bound of the tokens at `path`, without reading text: bytes plus separators. Exact for a token set.
+/// An upper bound of the tokens at `path`, without reading text: bytes plus separators. Exact for a token set, and
+/// beyond any number for Parquet.
 /// Errors    UsageError, one sentence: the path does not exist, or holds no text
 int64_t most_tokens(const std::filesystem::path& path, const SourceOptions& options);
 

@@ -76,6 +76,7 @@ void refuse_meaningless(const ParsedSettings& parsed) {
     if (parsed.given(key)) refuse(key, "each text has a row of its own, and sees only itself");
   for (const char* key : {"data.mixture", "data.format", "data.chat_template", "data.learn", "data.long_conversations"})
     if (parsed.given(key)) refuse(key, "the data are texts with labels");
+  if (parsed.typed("data.append_eos")) refuse("data.append_eos", "a text has the tokenizer's own marks around it");
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "such a model writes no text");
   if (s.lora.r || s.lora.initial_adapter)
     throw UsageError(

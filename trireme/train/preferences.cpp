@@ -183,6 +183,8 @@ void refuse_for_pairs(const ParsedSettings& parsed) {
     if (parsed.given(key)) refuse(key, "each reply sees its own prompt and itself");
   for (const char* key : {"data.mixture", "data.format", "data.learn", "data.long_conversations"})
     if (parsed.given(key)) refuse(key, "the data are pairs of replies");
+  if (parsed.typed("data.text_field")) refuse("data.text_field", "the data are pairs of replies");
+  if (parsed.typed("data.append_eos")) refuse("data.append_eos", "a reply of plain text ends with the end of text");
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "no reply is written while pairs are learned");
   if (s.data.packing == data::Packing::wrapped)
     throw UsageError(
