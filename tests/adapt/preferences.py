@@ -158,7 +158,7 @@ def refuses(r):
         ({"data__mixture": "[a, b]", "data__train_data_path": "null"}, "data.mixture has no meaning with task preferences"),
         ({"data__append_eos": "false"}, "data.append_eos has no meaning with task preferences"),
         ({"data__text_field": "body"}, "data.text_field has no meaning with task preferences"),
-        ({"data": "."}, ". is a folder, and a single file is read: name the file of pairs"),
+        ({"data": "."}, " is a folder, and a single file is read: name a file of pairs, or"),
         ({"objective__z_loss": 1e-4}, "objective.* has no meaning with task preferences"),
         ({"devices": 2, "mesh__cp": 2, "mesh__context": "ring"}, "replies of a pair are kept apart, which mesh.context ring cannot; leave mesh.context out"),
     ]

@@ -191,6 +191,23 @@ TEST(PreferenceData, PairsThatSayNothingAreLeftOutAndCounted) {
   EXPECT_THAT(data.about, HasSubstr("1 with a text longer than 8 tokens, which is cut"));
 }
 
+TEST(PreferenceData, PairsOfAHeldOutFileAreCountedApart) {
+  const TemporaryFolder folder;
+  const std::string same = R"({"prompt": "p", "chosen": "s", "rejected": "s"})"
+                           "\n";
+  DataSettings settings;
+  settings.val_data_path = folder.write("held.jsonl", same + pair_of(2, 3)).string();
+  const PreferenceOptions options{.limits = {.most_tokens = 8}, .sequence = 16};
+  EXPECT_THAT(loaded(pair_of(2, 3), options, settings).about,
+              HasSubstr("held.jsonl: 1 left out because both replies are equal)"));
+  folder.write("held.jsonl", same + same);
+  EXPECT_THAT(refusal([&] { loaded(pair_of(2, 3), options, settings); }),
+              HasSubstr("held.jsonl holds 2 pairs, and none is left: 2 left out because both replies are equal"));
+  settings.val_data_path = folder.path().string();
+  EXPECT_THAT(refusal([&] { loaded(pair_of(2, 3), options, settings); }),
+              HasSubstr(" is a folder, and a single file is read: name a file of pairs in it"));
+}
+
 TEST(PreferenceData, RefusesWhatLeavesNothing) {
   const PreferenceOptions options{.limits = {.most_tokens = 8}, .sequence = 16};
   const std::string same = R"({"prompt": "p", "chosen": "s", "rejected": "s"})"

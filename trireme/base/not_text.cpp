@@ -102,6 +102,12 @@ std::string read_text_file(const std::filesystem::path& path) {
   return text;
 }
 
+void refuse_folder(const std::filesystem::path& path, std::string_view way_out) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw UsageError(fmt::format("{} is a folder, and a single file is read: {}", path.string(), way_out));
+}
+
 std::optional<std::string_view> unpacked_name(std::string_view name) {
   for (const std::string_view end : {".gz", ".zst", ".xz", ".bz2"})
     if (name.ends_with(end)) return name.substr(0, name.size() - end.size());

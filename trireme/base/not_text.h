@@ -20,6 +20,9 @@ void require_text_file(const std::filesystem::path& path);
 /// read_file() of a file that holds text. Errors    UsageError, FileError
 std::string read_text_file(const std::filesystem::path& path);
 
+/// Refuses a folder where a single file is read. Errors    UsageError that ends with `way_out`
+void refuse_folder(const std::filesystem::path& path, std::string_view way_out);
+
 /// What a compressed file of that name holds: "a.txt" for "a.txt.gz". Nothing for other names.
 std::optional<std::string_view> unpacked_name(std::string_view name);
 

@@ -67,6 +67,13 @@ std::string left_out(const Pairs& p, const PairLimits& limits) {
   return base::join(words, "; ");
 }
 
+void require_some(const std::vector<TokenPair>& pairs, const Pairs& read, const std::filesystem::path& path,
+                  const PairLimits& limits) {
+  if (pairs.empty())
+    throw UsageError(fmt::format("{} holds {}, and none is left: {}; name another file", path.string(),
+                                 base::plural(read.read, "pair"), left_out(read, limits)));
+}
+
 bool has_conversations(const std::vector<PreferencePair>& pairs) {
   return std::ranges::any_of(pairs, &PreferencePair::is_conversation);
 }
@@ -147,16 +154,19 @@ PreferenceData load_preference_data(const DataSettings& s, const PreferenceOptio
     family = &conversation_source(s, tokenizer_path).family(files);
   }
   const PairEncoder encoder(tokenizer, family, o.limits);
-  Pairs all = encoded(read, encoder);
+  Pairs all = encoded(read, encoder), apart;
   std::vector<TokenPair> train, val;
   if (!held_out.empty()) {
     train = std::move(all.pairs);
-    val = encoded(held_out, encoder).pairs;
+    apart = encoded(held_out, encoder);
+    val = std::move(apart.pairs);
+    require_some(train, all, first, o.limits);
+    require_some(val, apart, sources.val_data_path, o.limits);
   } else {
     const std::vector<bool> is_held_out = held_out_records(std::ssize(all.pairs), s);
     for (size_t i = 0; i < all.pairs.size(); ++i) (is_held_out[i] ? val : train).push_back(std::move(all.pairs[i]));
   }
-  const std::string lost = left_out(all, o.limits);
+  const std::string lost = left_out(all, o.limits), lost_apart = left_out(apart, o.limits);
   if (train.empty() || val.empty())
     throw UsageError(fmt::format(
         "{} holds {}, too few to learn from some and to hold out data.val_split_fraction {:g}{}", first.string(),
@@ -192,8 +202,10 @@ PreferenceData load_preference_data(const DataSettings& s, const PreferenceOptio
       "hold tokens",
       base::plural(all.read, "pair"), family == nullptr ? "" : fmt::format(" as {}", family->name),
       base::human_count(num_train), base::human_count(num_val),
-      sources.val_data_path.empty() ? "" : " (" + sources.val_data_path.string() + ")", lost.empty() ? "" : "; " + lost,
-      s.seed,
+      sources.val_data_path.empty()
+          ? ""
+          : fmt::format(" ({}{})", sources.val_data_path.string(), lost_apart.empty() ? "" : ": " + lost_apart),
+      lost.empty() ? "" : "; " + lost, s.seed,
       shares_rows ? fmt::format("{:.1f} pairs",
                                 static_cast<double>(num_train) / static_cast<double>(result.train->num_samples()))
                   : "one pair",

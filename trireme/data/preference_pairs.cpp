@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/not_text.h"
 #include "trireme/data/conversation.h"
 #include "trireme/text/not_json.h"
 
@@ -123,6 +124,7 @@ PreferencePair parse_preference_pair(std::string_view text, const std::string& p
 }
 
 std::vector<PreferencePair> read_preference_pairs(const std::filesystem::path& path) {
+  base::refuse_folder(path, "name a file of pairs in it");
   const std::string text = base::read_file(path);
   RecordReader records(text, path.string());
   std::vector<PreferencePair> pairs;

@@ -15,6 +15,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/mix64.h"
+#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/data/permutation.h"
@@ -404,6 +405,8 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
   if (parsed.typed("data.ledger") && s.data.ledger)
     refuse("data.ledger", "micro-batches are made of answers, not of data");
   if (parsed.typed("eval.max_iters")) refuse("eval.max_iters", "each evaluation answers all of grpo.val_prompts");
+  for (const auto& path : {s.grpo.prompts, s.grpo.val_prompts})
+    if (path) base::refuse_folder(*path, "name the file of prompts in it");
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "each evaluation answers grpo.val_prompts");
   if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
   if (s.objective != model::ObjectiveSettings{})

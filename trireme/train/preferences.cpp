@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/not_text.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/data/named_sets.h"
 #include "trireme/data/preference_data.h"
 #include "trireme/train/references.h"
 #include "trireme/train/run_data.h"
@@ -185,6 +187,10 @@ void refuse_for_pairs(const ParsedSettings& parsed) {
     if (parsed.given(key)) refuse(key, "the data are pairs of replies");
   if (parsed.typed("data.text_field")) refuse("data.text_field", "the data are pairs of replies");
   if (parsed.typed("data.append_eos")) refuse("data.append_eos", "a reply of plain text ends with the end of text");
+  const auto& path = s.data.train_data_path;
+  if (path && !data::find_json_splits(*path))
+    base::refuse_folder(*path, "name a file of pairs, or a folder with train.jsonl and val.jsonl");
+  if (s.data.val_data_path) base::refuse_folder(*s.data.val_data_path, "name a file of pairs in it");
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "no reply is written while pairs are learned");
   if (s.data.packing == data::Packing::wrapped)
     throw UsageError(

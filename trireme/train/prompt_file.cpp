@@ -67,6 +67,7 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place, ResultKeys 
 }  // namespace
 
 std::vector<Prompt> read_prompts(const fs::path& file, std::string_view setting, ResultKeys result_keys) {
+  base::refuse_folder(file, "name the file of prompts in it");
   std::istringstream in;
   try {
     in.str(base::read_text_file(file));
