@@ -193,6 +193,17 @@ TEST_F(TokenizeConversationsTest, AFolderOfConversationsAndTextIsRefused) {
   folder_.write("two/a.jsonl", R"({"text": "once"})");
   folder_.write("two/b.json", R"([{"instruction": "Add", "output": "2"}])");  // no folder of text would read it
   EXPECT_THAT(refusal("two"), HasSubstr("two/b.json holds conversations"));
+  ConversationSource all{.use = ConversationSource::Use::always};
+  folder_.write("always/a.jsonl", kTwo);
+  folder_.write("always/b.ndjson", kTwo);
+  EXPECT_EQ(all.files(folder_ / "always").size(), 2u);
+  EXPECT_EQ(ConversationSource{}.files(folder_ / "always").size(), 2u);
+  for (const char* other : {"c.csv", "c.parquet", "c.txt"}) {
+    const auto file = folder_.write(std::string("always/") + other, "x");
+    EXPECT_THAT([&] { all.files(folder_ / "always"); }, testing::ThrowsMessage<UsageError>(HasSubstr(other)));
+    EXPECT_THAT(refusal("always"), HasSubstr(other));
+    std::filesystem::remove(file);
+  }
   folder_.write("three/facts.json", R"({"license": "mit"})");
   folder_.write("three/a.txt", "x");
   EXPECT_EQ(refusal("three"), "nothing was thrown");

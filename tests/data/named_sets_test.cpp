@@ -90,6 +90,13 @@ TEST(NamedSets, JsonTakesAFoldersTwoSplits) {
   DataSettings other = settings_of(Corpus::json, folder / "chat");
   other.val_data_path = "mine.json";
   EXPECT_EQ(training_data_options(other).val_data_path, "mine.json");
+  folder.write("test/train.jsonl", "x");
+  folder.write("test/test.jsonl", "x");
+  const auto refused = [&] { training_data_options(settings_of(Corpus::json, folder / "test")); };
+  EXPECT_THAT(refused, testing::ThrowsMessage<UsageError>(testing::HasSubstr(
+                           "test holds train.jsonl and test.jsonl, and all files of a folder are learned")));
+  const auto third = folder.write("test/validation.ndjson", "x");
+  EXPECT_EQ(training_data_options(settings_of(Corpus::json, folder / "test")).val_data_path, third);
 }
 
 }  // namespace

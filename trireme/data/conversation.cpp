@@ -287,8 +287,13 @@ Conversation parse_conversation(std::string_view record, const std::string& plac
   return conversation;
 }
 
+bool may_hold_conversations(const std::filesystem::path& file) {
+  const std::filesystem::path end = file.extension();
+  return end == ".json" || end == ".jsonl" || end == ".ndjson";
+}
+
 std::optional<ConversationFormat> conversation_format_of(const std::filesystem::path& file) try {
-  if (file.extension() != ".json" && file.extension() != ".jsonl") return std::nullopt;
+  if (!may_hold_conversations(file)) return std::nullopt;
   const base::MappedFile mapped(file);
   const auto bytes = mapped.bytes();
   RecordReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string());

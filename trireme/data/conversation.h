@@ -99,6 +99,9 @@ class RecordReader {
   bool is_list_ = false, is_done_ = false;
 };
 
+/// True for *.json, *.jsonl and *.ndjson.
+bool may_hold_conversations(const std::filesystem::path& file);
+
 /// The form of a file's first record; nothing if the file holds no conversations (plain text, JSONL with "text").
 /// Throws nothing: errors are reported when the file is read.
 std::optional<ConversationFormat> conversation_format_of(const std::filesystem::path& file);

@@ -17,11 +17,15 @@ namespace {
 
 constexpr uint64_t kRenderingVersion = 4;  // of rendering and masks: raise it when any conversation gets other tokens
 
-bool is_conversations_name(const fs::path& path) { return path.extension() == ".json" || path.extension() == ".jsonl"; }
+// Tables hold records, too, and are not read.
+bool is_table(const fs::path& path) {
+  const fs::path end = path.extension();
+  return end == ".csv" || end == ".tsv" || end == ".arrow";
+}
 
 // A folder's files, by name.
 struct Folder {
-  std::vector<fs::path> conversations, text;  ///< those of which the name alone says it; *.jsonl may be either
+  std::vector<fs::path> conversations, text;  ///< the second: those of which the name alone says it
   std::string root;
   std::vector<std::string> packed;  ///< compressed files, which would be left out
   bool any_named = false;  ///< also empty files
@@ -29,15 +33,16 @@ struct Folder {
   explicit Folder(const fs::path& path) : root(path.string()) {
     std::vector<std::string> named, others;
     for_each_file(path.string(), [&](const std::string& name, int64_t bytes) {
-      const bool is_named = is_conversations_name(name);
+      const bool is_named = may_hold_conversations(name);
       any_named = any_named || is_named;
       if (const auto unpacked = base::unpacked_name(name);
-          unpacked && (is_conversations_name(*unpacked) || text_kind(*unpacked)))
+          unpacked && (may_hold_conversations(*unpacked) || text_kind(*unpacked)))
         packed.push_back(name);
       if (bytes == 0) return;
       if (is_named)
         named.push_back(name);
-      else if (text_kind(name) && fs::path(name).filename() != "README.md")  // that describes the others
+      else if (is_table(name) ||
+               (text_kind(name) && fs::path(name).filename() != "README.md"))  // that describes the others
         others.push_back(name);
     });
     std::ranges::sort(named);
@@ -84,12 +89,13 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
     if (use == Use::found) return found_in(std::move(folder));
     refuse_packed(folder.root, folder.packed);
     if (!folder.any_named)
-      throw UsageError(fmt::format("{} holds no file of conversations (*.json, *.jsonl)", path.string()));
+      throw UsageError(fmt::format("{} holds no file of conversations (*.json, *.jsonl, *.ndjson)", path.string()));
     if (folder.conversations.empty())
       throw UsageError(fmt::format("every file of conversations in {} is empty", path.string()));
+    if (!folder.text.empty()) throw UsageError(mixed_kinds(folder.conversations.front(), folder.text.front()));
     return std::move(folder.conversations);
   }
-  if (!is_conversations_name(path) && use != Use::always) return {};
+  if (!may_hold_conversations(path) && use != Use::always) return {};
   if (use == Use::found && !conversation_format_of(path)) return {};
   return {path};
 }

@@ -19,9 +19,9 @@ struct ConversationSource {
   std::optional<std::string> chat_template;  ///< empty: the template of the model in `folder`; alpaca for Alpaca's form
   std::filesystem::path folder;  ///< of the tokenizer
 
-  /// The files of conversations at `path`: the file itself, or the *.json and *.jsonl of a folder and of all folders
-  /// below it that are not empty, sorted by the bytes of their names. Empty for other text.
-  /// Errors    UsageError: a folder without any, with Use::always; a folder of conversations and text, with Use::found
+  /// The files of conversations at `path`: the file itself, or the *.json, *.jsonl and *.ndjson of a folder and of all
+  /// folders below it that are not empty, sorted by the bytes of their names. Empty for other text.
+  /// Errors    UsageError: a folder without any, with Use::always; a folder of conversations and text (or tables)
   std::vector<std::filesystem::path> files(const std::filesystem::path& path) const;
 
   /// The template that writes the conversations. Errors    UsageError that asks for a template's name

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -119,15 +120,22 @@ SetFiles find_files(const NamedSet& set, const std::optional<std::string>& given
 }
 
 std::optional<SetFiles> find_json_splits(const fs::path& folder) {
-  const auto split = [&](const char* name) {
+  const auto split = [&](std::initializer_list<const char*> names) {
     std::error_code ignored;
-    for (const char* extension : {".json", ".jsonl"})
-      if (fs::path file = folder / (std::string(name) + extension); fs::is_regular_file(file, ignored)) return file;
+    for (const char* name : names)
+      for (const char* extension : {".json", ".jsonl", ".ndjson"})
+        if (fs::path file = folder / (std::string(name) + extension); fs::is_regular_file(file, ignored)) return file;
     return fs::path();
   };
-  SetFiles files{.train = {split("train")}, .validation = split("val")};
-  if (files.train[0].empty() || files.validation.empty()) return std::nullopt;
-  return files;
+  SetFiles files{.train = {split({"train"})}, .validation = split({"val", "validation", "valid", "dev"})};
+  if (files.train[0].empty()) return std::nullopt;
+  if (!files.validation.empty()) return files;
+  if (const fs::path other = split({"test", "eval"}); !other.empty())
+    throw UsageError(fmt::format(
+        "{} holds {} and {}, and all files of a folder are learned; name one with --data.json_path {}, and "
+        "what to validate on with --data.val_data_path",
+        folder.string(), files.train[0].filename().string(), other.filename().string(), files.train[0].string()));
+  return std::nullopt;
 }
 
 }  // namespace trireme::data

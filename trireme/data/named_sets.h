@@ -36,7 +36,9 @@ struct SetFiles {
 /// Errors    UsageError that names the file, where it was looked for and its columns
 SetFiles find_files(const NamedSet& set, const std::optional<std::string>& given);
 
-/// The files that LitGPT's JSON reads in a folder: train.json and val.json, or .jsonl. Nothing if one is missing.
+/// The two files of a folder that LitGPT's JSON reads: train.json and val.json. They may end in .jsonl or .ndjson, and
+/// the second may be called validation, valid or dev, too. Nothing if one is missing.
+/// Errors    UsageError: train beside test or eval alone, of which both would be learned
 std::optional<SetFiles> find_json_splits(const std::filesystem::path& folder);
 
 }  // namespace trireme::data

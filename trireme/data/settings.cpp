@@ -95,7 +95,8 @@ config::Section section(DataSettings& s) {
                {"data.format", &s.format,
                 "what the files hold: text, or conversations in the form of Alpaca (instruction, input, output), "
                 "ShareGPT (conversations) or OpenAI (messages)",
-                Rules{.absent = "auto", .when_absent = "recognised by the first record of .json and .jsonl files"}},
+                Rules{.absent = "auto",
+                      .when_absent = "recognised by the first record of .json, .jsonl and .ndjson files"}},
                {"data.chat_template", &s.chat_template, "the form in which the model reads conversations",
                 Rules{.absent = "auto",
                       .when_absent = "the one in the model's tokenizer_config.json; alpaca for data in Alpaca's form",
