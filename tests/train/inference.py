@@ -96,6 +96,7 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     bad = {"a question without choices": (["evaluate", run, "--multiple_choice", file], ":2: "),
            "no such folder": (["generate", r.folder / "nothing"], "no folder"),
            "ranks that are copies": (["generate", run, "--devices", 2, "--mesh.tp", 1], "one copy"),
+           "records as a text": (["evaluate", run, "--text", file], "questions.jsonl holds records, and perplexity is that of plain text"),
            "nothing to evaluate": (["evaluate", run], "--text")}
     for what, (words, said) in bad.items():
         result = r.run([r.program, *map(str, words)])

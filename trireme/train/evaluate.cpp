@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -19,6 +20,7 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/data/conversation.h"
 #include "trireme/data/text_files.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/cache_room.h"
@@ -35,25 +37,37 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Perplexity is that of one running text. What stands around the texts of records is none.
+void refuse_records(const fs::path& path) {
+  const auto kind = data::text_kind(path.string());
+  if (data::may_hold_conversations(path) || (kind && *kind != data::TextKind::plain))
+    throw UsageError(
+        fmt::format("evaluate.text: {} holds records, and perplexity is that of plain text: write their texts to a "
+                    ".txt, or judge each record with --score FILE.jsonl",
+                    path.string()));
+}
+
+// The files of a folder are those that training takes.
+std::vector<fs::path> text_files(const fs::path& path) {
+  std::vector<fs::path> files = {path};
+  if (fs::is_directory(path)) try {
+      const data::TextFiles found = data::TextFiles::list(std::array{path.string()});
+      files.clear();
+      for (int64_t i = 0; i < found.size(); ++i) files.push_back(found.path(i));
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("evaluate.text: {}", error.what()));
+    }
+  std::ranges::for_each(files, refuse_records);
+  return files;
+}
+
 std::string read_text(const fs::path& path) {
-  if (!fs::is_directory(path)) {
-    std::string text = base::read_file_or_pipe(path);
-    base::require_text(text, path);
-    return text;
-  }
-  std::vector<fs::path> files;
-  std::vector<std::string> packed;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.path().extension() == ".txt") files.push_back(entry.path());
-    if (const auto unpacked = base::unpacked_name(name); unpacked && unpacked->ends_with(".txt"))
-      packed.push_back(name);
-  }
-  data::refuse_packed(path.string(), packed);
-  if (files.empty()) throw UsageError(fmt::format("evaluate.text: {} holds no *.txt file", path.string()));
-  std::sort(files.begin(), files.end());
   std::string all;
-  for (const fs::path& file : files) all += base::read_text_file(file);
+  for (const fs::path& file : text_files(path)) {
+    const std::string text = base::read_file_or_pipe(file);
+    base::require_text(text, file);
+    all += text;
+  }
   return all;
 }
 
@@ -305,7 +319,9 @@ void check_evaluate(const Settings& settings) {
     throw UsageError("a model that classifies texts writes none; evaluate --classify by itself");
   if (e.classify) return check_predict(settings);
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
-  if (e.text && base::is_file(*e.text)) base::require_text_file(*e.text);
+  if (e.text)
+    for (const fs::path& file : text_files(*e.text))
+      if (base::is_file(file)) base::require_text_file(file);
   read_tasks(e);
   const Inference known = check_inference(settings, place_of(e), /*one_copy=*/false, [&e] { return has_text(e); });
   if (e.score) check_score(e, known.tokenizer.get(), known.config);

@@ -326,7 +326,7 @@ config::Section section(EvaluateSettings& s) {
            Rules{.absent = "none", .example = "out/finetune/lora"}},
           {"evaluate.base", &s.base, "if the checkpoint is itself an adapter: the folder of its base model",
            Rules{.absent = "auto", .when_absent = "the folder that the adapter names", .example = "llama"}},
-          {"evaluate.text", &s.text, "text file, or folder of *.txt files, to measure perplexity on",
+          {"evaluate.text", &s.text, "text file, or folder of text files, to measure perplexity on",
            Rules{.absent = "none", .example = "my.txt"}},
           {"evaluate.multiple_choice", &s.multiple_choice,
            "JSONL file of questions: {\"context\", \"choices\", \"answer\"}, answered by likelihood",
