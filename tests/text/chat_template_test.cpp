@@ -87,6 +87,18 @@ TEST(ChatTemplate, EveryFamilyRendersAsItsModelsWereTrained) {
   }
 }
 
+// Gemma 3's own template trims messages, and not the system message before the first of them.
+TEST(ChatTemplate, WhatIsTrimmedIsThatOfTheModelsTemplate) {
+  const std::vector<ChatMessage> talk = {{"system", " Be brief. \n"}, {"user", " Hi \n"}};
+  const auto text_of = [&](const char* family) {
+    std::string text;
+    for (const ChatPiece& piece : render_chat(find_chat_family(family), talk)) text += piece.text;
+    return text;
+  };
+  EXPECT_EQ(text_of("gemma"), "<bos><start_of_turn>user\n Be brief. \n\n\nHi<end_of_turn>\n");
+  EXPECT_THAT(text_of("llama3"), testing::HasSubstr("\n\nBe brief.<|eot_id|>"));
+}
+
 TEST(ChatTemplate, TheNextTurnContinuesWhatWasGenerated) {
   for (const ChatFamily& family : chat_families()) {
     const auto head = render_chat(family, std::span(kTalk).first(2), {.for_reply = true});

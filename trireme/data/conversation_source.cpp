@@ -15,7 +15,7 @@ namespace trireme::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kRenderingVersion = 4;  // of rendering and masks: raise it when any conversation gets other tokens
+constexpr uint64_t kRenderingVersion = 5;  // of rendering and masks: raise it when any conversation gets other tokens
 
 // Tables hold records, too, and are not read.
 bool is_table(const fs::path& path) {

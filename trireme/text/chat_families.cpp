@@ -83,6 +83,7 @@ constexpr ChatFamily kFamilies[] = {
      .assistant = {"<start_of_turn>model\n", "<end_of_turn>\n"},
      .system_in_user = {"", "\n\n"},
      .trims = true,
+     .trims_system = false,
      .stop = "<end_of_turn>",
      .marks = "<bos> <start_of_turn> <end_of_turn>",
      .evidence = "<start_of_turn>",

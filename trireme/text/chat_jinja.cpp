@@ -75,8 +75,9 @@ class JinjaWriter {
   }
 
   void system() {
-    out_ += f_.system.open == nullptr ? "{%- set ns.system = " + words() + " %}\n"
-                                      : say({quoted(f_.system.open), words(), quoted(f_.system.close)});
+    const std::string text = words(f_.trims_system);
+    out_ += f_.system.open == nullptr ? "{%- set ns.system = " + text + " %}\n"
+                                      : say({quoted(f_.system.open), text, quoted(f_.system.close)});
   }
 
   void user() {
@@ -130,7 +131,9 @@ class JinjaWriter {
         "{%- set ns.question = loop.index0 %}\n{%- endif %}\n{%- endfor %}\n";
   }
 
-  std::string words() const { return f_.trims ? "(message['content'] | trim)" : "message['content']"; }
+  std::string words(bool trims = true) const {
+    return f_.trims && trims ? "(message['content'] | trim)" : "message['content']";
+  }
 
   const ChatFamily& f_;
   bool begins_;

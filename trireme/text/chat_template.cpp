@@ -53,12 +53,13 @@ class Renderer {
   }
 
   void system(const ChatMessage& message) {
+    const std::string text = family_.trims_system ? words(message.content) : message.content;
     if (family_.system.open == nullptr) {
-      system_ = words(message.content);
+      system_ = text;
       return;
     }
     markup(family_.system.open);
-    content(words(message.content), false);
+    content(text, false);
     markup(family_.system.close);
   }
 

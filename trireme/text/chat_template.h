@@ -52,6 +52,7 @@ struct ChatFamily {
   const char* words_begin =
       "";  ///< space between a marker and a user's or assistant's content; encoded with the content
   bool trims = false;            ///< removes white space at both ends of the content
+  bool trims_system = true;      ///< with `trims`: of a system message, too
   const char* stop = nullptr;    ///< token that ends a reply; null: the token that ends the tokenizer's texts
   const char* marks = "";        ///< all tokens with a meaning in this template, separated by spaces
   const char* evidence = nullptr;  ///< text that a chat_template of this family contains; null: no model has one
