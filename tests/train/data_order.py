@@ -139,6 +139,8 @@ def the_ledger_command_says_the_same(r, want):
     ring.check(result.code == 0 and f"step 2: samples {BATCH} to {2 * BATCH - 1}, " in result.out and "document" in result.out,
                "and for people", str(result))
     print(result.out[:600])
+    result = r.run([r.program, "data", "ledger", *words[2:], "--step", "2", "--task", "preferences"])
+    ring.check(result.code == 2 and "lists the samples of task language" in result.err, "another task's samples are not listed", str(result))
     result = r.run([r.program, "data", "ledger", *words[2:]])
     ring.check(result.code == 2 and "needs --step N" in result.err, "without a step it says what it needs", str(result))
 

@@ -13,6 +13,10 @@ int data_ledger(const ParsedSettings& parsed) {
   if (!parsed.list.empty()) s.model.name = parsed.list[0];
   if (!s.prepare.step)
     throw UsageError("error: trireme data ledger needs --step N: the optimizer step whose samples are listed, from 1");
+  if (s.task != train::Learning::language)
+    throw UsageError(
+        "error: trireme data ledger lists the samples of task language; data.ledger true records those of a run of "
+        "another task");
   const model::ModelConfig model = model::config_of(s.model);
   const int64_t sequence = train::sequence_length(s, model);
   const data::TrainingData data =
