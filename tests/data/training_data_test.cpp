@@ -218,6 +218,20 @@ TEST_F(TrainingDataTest, TheBytesOfParquetAreNoBoundOfItsTokens) {
   EXPECT_EQ(refusal(/*check_only=*/true), "not refused");
 }
 
+TEST_F(TrainingDataTest, IdsOfAnUnknownTokenizerLieInTheVocabulary) {
+  std::vector<int32_t> ids(2'000'000, 7);
+  ids.back() = 300;
+  make_set(folder.path(), {{.ids = ids}});
+  use(folder / "set");
+  EXPECT_TRUE(load().of_unknown_tokenizer);
+  options.vocab_size = 301;
+  EXPECT_EQ(refusal(), "not refused");
+  options.vocab_size = 300;
+  EXPECT_THAT(refusal(), HasSubstr("set holds the token 300, and the model's vocabulary ends at 299"));
+  use(folder.write("a.txt", numbered(100)));
+  EXPECT_FALSE(load().of_unknown_tokenizer);
+}
+
 TEST_F(TrainingDataTest, ASetOfWhichNothingIsLearnedIsRefused) {
   make_set(folder.path(), {{.ids = std::vector<int32_t>(100, 7), .mask = std::vector<uint8_t>(100, 0)}}, true);
   use(folder / "set");

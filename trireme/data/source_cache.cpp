@@ -117,7 +117,26 @@ std::shared_ptr<const TokenSet> tokenized(const fs::path& path, const text::Toke
   return set;
 }
 
+// A step that looks such an id up would end the run. Of a big set, blocks spread over it are looked at.
+void require_known_ids(const TokenSet& set, const fs::path& path, const SourceOptions& options) {
+  constexpr int64_t kBlocks = 256, kBlockTokens = 4096;
+  const int64_t all = set.num_tokens(), size = std::min(kBlockTokens, all);
+  const int64_t blocks = std::min(kBlocks, (all + kBlockTokens - 1) / kBlockTokens);
+  std::vector<int64_t> ids(static_cast<size_t>(size));
+  for (int64_t b = 0; b < blocks; ++b) {
+    set.copy(blocks == 1 ? 0 : (all - size) * b / (blocks - 1), ids);
+    const auto outside = std::ranges::find_if(ids, [&](int64_t id) { return id < 0 || id >= options.vocab_size; });
+    if (outside != ids.end())
+      throw UsageError(
+          fmt::format("{} {} holds the token {}, and the model's vocabulary ends at {}; name the model whose tokens "
+                      "these are, or tokenize the text again",
+                      options.setting, path.string(), *outside, options.vocab_size - 1));
+  }
+}
+
 }  // namespace
+
+bool is_of_unknown_tokenizer(const TokenSet& set) { return !set.about() || set.about()->tokenizer_fingerprint == 0; }
 
 int64_t most_tokens(const fs::path& path, const SourceOptions& options) {
   if (TokenSet::exists(path)) return TokenSet::open(path).num_tokens();
@@ -138,7 +157,9 @@ std::shared_ptr<const TokenSet> open_source(const fs::path& path, const text::To
   if (!TokenSet::exists(path)) return tokenized(path, tokenizer, options);
   auto set = std::make_shared<const TokenSet>(TokenSet::open(path));
   const auto& about = set->about();
-  if (about && about->tokenizer_fingerprint != 0 && about->tokenizer_fingerprint != tokenizer.fingerprint())
+  if (is_of_unknown_tokenizer(*set)) {
+    if (options.vocab_size > 0) require_known_ids(*set, path, options);
+  } else if (about->tokenizer_fingerprint != tokenizer.fingerprint())
     throw UsageError(
         fmt::format("{} {} was tokenized with another tokenizer ({}) than this run's ({}); name the one it was made "
                     "with by data.tokenizer, or tokenize the text again",

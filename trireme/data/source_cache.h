@@ -18,7 +18,11 @@ struct SourceOptions {
   bool append_eos = true;           ///< the tokenizer's document_separator() after each document
   ConversationSource conversations;
   std::filesystem::path cache_dir;
+  int64_t vocab_size = 0;  ///< the model's; ids of sets of an unknown tokenizer have to lie below. 0: any id may be
 };
+
+/// True if nothing says which tokenizer made the set: Megatron's pairs, LitGPT's folders.
+bool is_of_unknown_tokenizer(const TokenSet& set);
 
 /// An upper bound of the tokens at `path`, without reading text: bytes plus separators. Exact for a token set, and
 /// beyond any number for Parquet.
@@ -28,7 +32,8 @@ int64_t most_tokens(const std::filesystem::path& path, const SourceOptions& opti
 /// Opens or makes the set. If several processes want the same set, one makes it and the others wait.
 ///
 /// Cost      a pass over the text for its hash; tokenizing, if the set is not cached
-/// Errors    UsageError: those of most_tokens; a set of another tokenizer; a cache that cannot be written
+/// Errors    UsageError: those of most_tokens; a set of another tokenizer, or with ids outside the vocabulary (all are
+///           looked at, or a million); a cache that cannot be written
 std::shared_ptr<const TokenSet> open_source(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
                                             const SourceOptions& options);
 

@@ -23,7 +23,8 @@ SourceOptions source_options(const TrainingDataOptions& options, const std::stri
           .text_field = options.text_field,
           .append_eos = options.append_eos,
           .conversations = options.conversations,
-          .cache_dir = options.cache_dir};
+          .cache_dir = options.cache_dir,
+          .vocab_size = options.vocab_size};
 }
 
 void check_options(const TrainingDataOptions& options) {
@@ -213,6 +214,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   const auto count = [&](const TokenSet& set) {
     data.num_documents += set.num_documents();
     if (set.about()) data.source_bytes += set.about()->source_bytes;
+    data.of_unknown_tokenizer |= is_of_unknown_tokenizer(set);
   };
   const auto count_conversations = [&](const TokenSet& set, const fs::path& path, int64_t long_ones) {
     if (set.about() && set.about()->tally)

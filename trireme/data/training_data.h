@@ -41,6 +41,7 @@ struct TrainingDataOptions {
   bool append_eos = true;  ///< the tokenizer's document_separator() after each document
   ConversationSource conversations;
   std::filesystem::path cache_dir;  ///< for tokenized texts; made if missing
+  int64_t vocab_size = 0;  ///< the model's, for ids of an unknown tokenizer; 0: any id may be
 };
 
 struct TrainingData {
@@ -49,6 +50,7 @@ struct TrainingData {
   int64_t num_documents = 0, source_bytes = 0, train_tokens = 0, val_tokens = 0;  ///< source_bytes 0: unknown
   std::string held_out;  ///< "a sample of 40 of 400 documents", "the end of the text"; empty: nothing
   double filled = 1;  ///< share of the samples' places that hold tokens
+  bool of_unknown_tokenizer = false;  ///< some of it
   std::string chat_template;  ///< of the first source; empty: plain text
   std::shared_ptr<const TokenRange> examples;  ///< what is held out, else what is trained on, of the first such source
   std::vector<std::string> conversations;  ///< "chat.jsonl as chatml: 50 conversations, ...", for each source of them

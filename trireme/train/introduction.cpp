@@ -53,10 +53,12 @@ std::string describe_data(const data::DataSettings& settings, const data::Traini
                           const text::Tokenizer& tokenizer) {
   const std::string bytes = data.source_bytes > 0 ? base::human_count(data.source_bytes) + " bytes in " : std::string();
   const std::string held_out = data.held_out.empty() ? "" : fmt::format(" ({})", data.held_out);
-  std::string line = fmt::format("data     {}{}, {} {}tokens for training, {} held out{}; order seed {}", bytes,
+  const bool unknown = data.of_unknown_tokenizer;
+  std::string line = fmt::format("data     {}{}, {} {}tokens{} for training, {} held out{}; order seed {}", bytes,
                                  base::plural(data.num_documents, "document"), base::human_count(data.train_tokens),
-                                 tokenizer.name() == "byte" ? "" : tokenizer.name() + " ",
-                                 base::human_count(data.val_tokens), held_out, settings.seed);
+                                 unknown || tokenizer.name() == "byte" ? "" : tokenizer.name() + " ",
+                                 unknown ? " of an unknown tokenizer" : "", base::human_count(data.val_tokens),
+                                 held_out, settings.seed);
   if (settings.packing != data::Packing::wrapped)
     line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens",
                         config::name_of(settings.packing), base::human_count(data.train->samples_per_epoch()),

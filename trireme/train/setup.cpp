@@ -188,6 +188,7 @@ data::TrainingDataOptions training_data_options(const Settings& settings, int64_
   options.conversations = conversation_source(settings);
   options.conversations.options.max_tokens = sequence + 1;
   options.cache_dir = fs::path(settings.out_dir) / "tokens";
+  options.vocab_size = model::config_of(settings.model).vocab_size;
   return options;
 }
 
