@@ -48,15 +48,17 @@ void refuse_records(const fs::path& path) {
 }
 
 // The files of a folder are those that training takes.
+std::vector<fs::path> files_of_folder(const fs::path& folder) try {
+  const data::TextFiles found = data::TextFiles::list(std::array{folder.string()});
+  std::vector<fs::path> files;
+  for (int64_t i = 0; i < found.size(); ++i) files.push_back(found.path(i));
+  return files;
+} catch (const UsageError& error) {
+  throw UsageError(fmt::format("evaluate.text: {}", error.what()));
+}
+
 std::vector<fs::path> text_files(const fs::path& path) {
-  std::vector<fs::path> files = {path};
-  if (fs::is_directory(path)) try {
-      const data::TextFiles found = data::TextFiles::list(std::array{path.string()});
-      files.clear();
-      for (int64_t i = 0; i < found.size(); ++i) files.push_back(found.path(i));
-    } catch (const UsageError& error) {
-      throw UsageError(fmt::format("evaluate.text: {}", error.what()));
-    }
+  std::vector<fs::path> files = fs::is_directory(path) ? files_of_folder(path) : std::vector{path};
   std::ranges::for_each(files, refuse_records);
   return files;
 }
