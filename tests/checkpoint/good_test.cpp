@@ -89,6 +89,34 @@ TEST(Good, AMarkThatComesLaterChangesNothingElse) {
   EXPECT_EQ(verdict_of(out / "copy").kind, Kind::ruined) << "a copy of it is no better";
 }
 
+TEST(Good, WhatARunLeavesBehindIsNoLongerTheNewestUntilItIsGoneBackTo) {
+  const ScratchFolder out;
+  for (const int64_t step : {1, 2, 3}) save_sample(out.path(), step, 1);
+  const fs::path ruined = save_with(out.path(), 4, 1, "model.embed_tokens.weight", kNothing);
+  EXPECT_TRUE(leave_later_behind(out.path(), 3).empty()) << "a ruined one has its mark already";
+  EXPECT_THAT(leave_later_behind(out.path(), 1), testing::ElementsAre(out / "step-00000003", out / "step-00000002"));
+  EXPECT_EQ(verdict_of(ruined).kind, Kind::ruined);
+  EXPECT_EQ(verdict_of(out / "step-00000003").kind, Kind::left_behind);
+  EXPECT_EQ(verdict_of(out / "step-00000003").problem, "it is marked as left behind: a run went back to step 1");
+  EXPECT_EQ(find_latest(out.path()), out / "step-00000001");
+  EXPECT_TRUE(verify(out / "step-00000003").problems.empty());
+  EXPECT_TRUE(leave_later_behind(out.path(), 3).empty());
+  EXPECT_EQ(find_latest(out.path()), out / "step-00000003") << "a run went back to it";
+}
+
+TEST(Good, WhatIsLeftBehindGoesWhenTheRunHasPassedIt) {
+  const ScratchFolder out;
+  for (const int64_t step : {1, 3, 4}) save_sample(out.path(), step, 1);
+  leave_later_behind(out.path(), 1);
+  save_sample(out.path(), 2, 1);
+  EXPECT_TRUE(keep_last_checkpoints(out.path(), 2, 2).empty());
+  save_with(out.path(), 5, 1, "model.embed_tokens.weight", kNothing);
+  EXPECT_TRUE(keep_last_checkpoints(out.path(), 5, 2).empty()) << "no good one has passed it";
+  save_sample(out.path(), 6, 1);
+  keep_last_checkpoints(out.path(), 6, 2);
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000002", "step-00000006"));
+}
+
 TEST(Good, AnyDamagedFileThatVerifyFindsWithoutTensorsIsPassedOver) {
   const ScratchFolder out;
   const fs::path older = save_sample(out.path(), 1, 1), newer = save_sample(out.path(), 2, 1);

@@ -11,6 +11,7 @@
 
 #include "toy_task.h"
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/observe/metrics.h"
 #include "trireme/settings/parse.h"
 
@@ -73,6 +74,18 @@ TEST_F(Loop, GoesOnWhereTheTasksStateSays) {
   EXPECT_EQ(run("resumed", 3), 0);
   EXPECT_EQ(run("resumed", 6, {"--resume=true"}), 0);
   EXPECT_EQ(losses("resumed"), losses("straight"));
+}
+
+TEST_F(Loop, GoesBackToAnOlderCheckpointAndLeavesTheLaterOnesBehind) {
+  EXPECT_EQ(run("back", 6, {"--train.save_interval=2", "--save.keep_last=0"}), 0);
+  const std::string older = "--resume=" + (folder_ / "back" / "step-00000002").string();
+  EXPECT_EQ(run("back", 2, {older}), 0);
+  EXPECT_EQ(checkpoint::find_latest(folder_ / "back"), folder_ / "back" / "step-00000006") << "there was nothing to do";
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run("back", 3, {older, "--save.keep_last=0"}), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::HasSubstr("left     behind: step-00000006, step-00000004. The run goes on from step 2"));
+  EXPECT_EQ(checkpoint::find_latest(folder_ / "back"), folder_ / "back" / "step-00000003");
 }
 
 TEST_F(Loop, HasNothingToDoBehindTheLastStep) {

@@ -55,14 +55,24 @@ void warn_once(const fs::path& checkpoint, const std::string& warning) {
 
 std::string problem_of_ruined(const std::string& why) { return fmt::format("it is marked as ruined: {}", why); }
 
+/// Writes a mark into a manifest, atomically.
+void mark(const fs::path& folder, std::string Manifest::* which, const std::string& why) {
+  const fs::path path = folder / kManifestName;
+  Manifest manifest = parse_manifest(base::read_side_file(path), path.string());
+  manifest.*which = why;
+  base::write_file_atomic(path, manifest_to_json(manifest));
+}
+
 }  // namespace
 
 Verdict verdict_of(const fs::path& folder) try {
   using Kind = Verdict::Kind;
   const Checkpoint checkpoint = open_checkpoint(folder, Advice::none);
   if (!checkpoint.has_manifest) return {Kind::damaged, fmt::format("{} is missing", kManifestName)};
-  if (checkpoint.manifest.ruined.empty()) return {};
-  return {Kind::ruined, problem_of_ruined(checkpoint.manifest.ruined)};
+  const Manifest& manifest = checkpoint.manifest;
+  if (!manifest.ruined.empty()) return {Kind::ruined, problem_of_ruined(manifest.ruined)};
+  if (manifest.left_behind.empty()) return {};
+  return {Kind::left_behind, fmt::format("it is marked as left behind: {}", manifest.left_behind)};
 } catch (const UnreadableError& error) {
   return {Verdict::Kind::unreadable, error.what()};
 } catch (const Error& error) {
@@ -110,11 +120,21 @@ std::optional<fs::path> find_older(const fs::path& folder) {
   return std::nullopt;
 }
 
-void mark_ruined(const fs::path& folder, const std::string& why) {
-  const fs::path path = folder / kManifestName;
-  Manifest manifest = parse_manifest(base::read_side_file(path), path.string());
-  manifest.ruined = why;
-  base::write_file_atomic(path, manifest_to_json(manifest));
+void mark_ruined(const fs::path& folder, const std::string& why) { mark(folder, &Manifest::ruined, why); }
+
+std::vector<fs::path> leave_later_behind(const fs::path& out_dir, int64_t step) {
+  std::vector<fs::path> left;
+  for (const StepFolder& folder : list_step_folders(out_dir)) {
+    if (folder.step < step) break;
+    const Verdict verdict = verdict_of(folder.path);
+    if (folder.step == step) {
+      if (verdict.kind == Verdict::Kind::left_behind) mark(folder.path, &Manifest::left_behind, "");
+    } else if (verdict.good()) {
+      mark(folder.path, &Manifest::left_behind, fmt::format("a run went back to step {}", step));
+      left.push_back(folder.path);
+    }
+  }
+  return left;
 }
 
 std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t step, int keep_last,
@@ -130,7 +150,7 @@ std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t ste
     bool goes = newest == Kind::good && kept >= keep_last;
     if (!goes) {
       const Kind kind = verdict_of(folder.path).kind;
-      goes = kind == Kind::ruined;
+      goes = kind == Kind::ruined || (kind == Kind::left_behind && newest == Kind::good);
       kept += kind == Kind::good ? 1 : 0;
     }
     if (!goes || is_or_holds(folder.path, protected_paths)) continue;

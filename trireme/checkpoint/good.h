@@ -2,7 +2,8 @@
 // generate, evaluate, convert, `trireme checkpoint`, save.keep_last).
 //
 // A good checkpoint is complete, and its training had not diverged. A training that diverged saves complete checkpoints
-// too. Their manifests mark them as ruined; they are kept, but never count as the newest good one.
+// too. Their manifests mark them as ruined; they are kept, but never count as the newest good one. Nor do those that a
+// run left behind when it went on from an older checkpoint: they belong to another history.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct Verdict {
     good,
     damaged,  ///< its bytes differ from those that were saved, or it has no manifest
     ruined,  ///< complete, but the training had diverged
+    left_behind,  ///< complete, but later than the checkpoint from which a run of the folder went on
     unreadable  ///< a system error prevents reading it, so its state is unknown
   };
   Kind kind = Kind::good;
@@ -63,10 +65,15 @@ std::optional<std::filesystem::path> find_older(const std::filesystem::path& fol
 /// Writes into a checkpoint's manifest why it is ruined, atomically. Errors    Error; nothing has changed then
 void mark_ruined(const std::filesystem::path& folder, const std::string& why);
 
+/// For a run that goes on at `step` of its own folder: marks the later good ones in `out_dir` as left behind, and takes
+/// such a mark from the checkpoint of `step`.
+/// @returns  the folders that it marked, the highest step first        Errors    Error; some may be marked then
+std::vector<std::filesystem::path> leave_later_behind(const std::filesystem::path& out_dir, int64_t step);
+
 /// Deletes checkpoints older than `step` until `keep_last` good ones are left; the checkpoint of `step` counts. If it
 /// is ruined, no good one is deleted; if it is damaged or keep_last < 1, nothing is. Of the ruined ones only the newest
-/// stays, and none behind which a good one was saved. Never deletes checkpoints newer than `step`, folders without a
-/// manifest, and folders that are or contain one of `protected_paths`.
+/// stays, and none behind which a good one was saved; those that were left behind go with a good one. Never deletes
+/// checkpoints newer than `step`, folders without a manifest, and folders that are or contain one of `protected_paths`.
 /// @returns  the folders deleted
 std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step,
                                                          int keep_last,

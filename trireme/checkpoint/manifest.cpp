@@ -49,7 +49,9 @@ Manifest parse_members(const json& root) {
                                          base::whole_number(root.at("version")), kManifestVersion));
   if (base::whole_number(root.at("block_bytes")) != kBlockBytes)
     throw std::runtime_error("its blocks are not of 1 MiB");
-  Manifest manifest{.step = base::whole_number(root.at("step")), .ruined = root.value("ruined", "")};
+  Manifest manifest{.step = base::whole_number(root.at("step")),
+                    .ruined = root.value("ruined", ""),
+                    .left_behind = root.value("left_behind", "")};
   for (const auto& [name, value] : root.at("files").items()) {
     if (!is_plain_name(name)) throw std::runtime_error(fmt::format("'{}' is not a file name", name));
     ManifestFile file{.bytes = base::whole_number(value.at("bytes"))};
@@ -84,12 +86,14 @@ std::string manifest_to_json(const Manifest& manifest) {
     files += fmt::format("{}\n    {}: {{\"bytes\": {}, \"blocks\": [{}]}}", files.empty() ? "" : ",", json(name).dump(),
                          file.bytes, blocks);
   }
-  const std::string ruined =
-      manifest.ruined.empty() ? "" : fmt::format("  \"ruined\": {},\n", json(manifest.ruined).dump());
+  const auto mark = [](const char* key, const std::string& why) {
+    return why.empty() ? "" : fmt::format("  \"{}\": {},\n", key, json(why).dump());
+  };
+  const std::string marks = mark("ruined", manifest.ruined) + mark("left_behind", manifest.left_behind);
   std::string text = fmt::format(
       "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n{}  \"block_bytes\": {},\n  \"files\": {{{}\n  "
       "}},\n  {}{:016x}\"\n}}\n",
-      kFormat, kManifestVersion, manifest.step, ruined, kBlockBytes, files, kChecksumKey, 0);
+      kFormat, kManifestVersion, manifest.step, marks, kBlockBytes, files, kChecksumKey, 0);
   return with_own_checksum(std::move(text));
 }
 

@@ -28,6 +28,7 @@ struct ManifestFile {
 struct Manifest {
   int64_t step = 0;
   std::string ruined;  ///< how the training had diverged when it saved this; empty: it had not (good.h)
+  std::string left_behind;  ///< which run went back behind it; empty: none (good.h)
   std::map<std::string, ManifestFile> files;
 };
 
@@ -37,8 +38,8 @@ bool is_plain_name(std::string_view name);
 /// The entry of a small file with these bytes.
 ManifestFile describe(std::string_view bytes);
 
-/// {"format": "trireme-checkpoint", "version": 1, "step", "ruined" (only if it is), "block_bytes",
-///  "files": {name: {bytes, blocks}}, "checksum"}
+/// {"format": "trireme-checkpoint", "version": 1, "step", "ruined" and "left_behind" (only if it is),
+///  "block_bytes", "files": {name: {bytes, blocks}}, "checksum"}
 std::string manifest_to_json(const Manifest& manifest);
 
 /// The text of a manifest with its "checksum" computed again; unchanged if it has none.

@@ -125,6 +125,7 @@ double done_share(int64_t done, int64_t total) {
 
 std::string kind_of(const ck::FolderInfo& info) {
   if (info.verdict.kind == ck::Verdict::Kind::ruined) return "RUINED: " + info.verdict.problem;
+  if (info.verdict.kind == ck::Verdict::Kind::left_behind) return "LEFT BEHIND: " + info.verdict.problem;
   if (!info.verdict.good()) return "NOT COMPLETE: " + info.verdict.problem;
   return info.ours ? "complete" : "no manifest: not written by Trireme, cannot be verified";
 }

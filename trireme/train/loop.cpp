@@ -40,11 +40,11 @@ class Loop {
     if (s_->is_first_rank())
       for (const std::string& line : introduction(*s_, *task_, *start_, moved_, *pace_)) say(line);
     evaluate_before_training();
-    if (last_ > 0 && state_.step >= last_) {
-      say(fmt::format("nothing to do: the run ends at step {}, the checkpoint is at step {}; raise {} to go on", last_,
-                      state_.step, ending_setting(c_, last_, state_.tokens, s_->tokens_per_step())));
-      return 0;
-    }
+    if (last_ > 0 && state_.step >= last_)
+      return say(fmt::format("nothing to do: the run ends at step {}, the checkpoint is at step {}; raise {} to go on",
+                             last_, state_.step, ending_setting(c_, last_, state_.tokens, s_->tokens_per_step()))),
+             0;
+    saver_->leave_later_behind(state_.step);
     launch::report_begun();
     while (!is_complete() && !stopping_.stops()) train_one();
     if (stopping_.stops() && state_.step == first_step_) throw StoppedBeforeTheFirstStep();

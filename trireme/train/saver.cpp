@@ -49,6 +49,20 @@ void Saver::guarded(int64_t step, Work work) {
   }
 }
 
+void Saver::leave_later_behind(int64_t step) {
+  std::vector<std::filesystem::path> left;
+  checkpoint::agree(s_.world(), [&] {
+    if (s_.is_first_rank()) left = checkpoint::leave_later_behind(s_.settings.out_dir, step);
+  });
+  if (left.empty()) return;
+  std::vector<std::string> names;
+  for (const std::filesystem::path& folder : left) names.push_back(folder.filename().string());
+  say_(fmt::format(
+      "left     behind: {}. The run goes on from step {}, and later ones no longer count as its newest checkpoint; to "
+      "go back to one, name it with --resume",
+      base::join(names, ", "), step));
+}
+
 void Saver::saw(const std::string& trouble) {
   trouble_ = trouble;
   if (!proof_) proof_ = trouble;

@@ -29,6 +29,10 @@ class Saver {
   /// `say` takes the lines for the user, on rank 0.
   Saver(Session& session, Say say) : s_(session), say_(std::move(say)) {}
 
+  /// Before the first step: what this folder has from later steps no longer counts as its newest (checkpoint/good.h).
+  /// Every rank must call. Errors    Error, on every rank
+  void leave_later_behind(int64_t step);
+
   // Every rank must call these. With save.on_error stop, each throws the same CheckpointError on every rank.
 
   /// Call it after each step; `trouble` is its trouble_of() (train/trouble.h). If the first step after a save has
