@@ -27,5 +27,14 @@ TEST(Trouble, LossesOfPreferencesAndRewardsHaveNoBound) {
   }
 }
 
+TEST(Trouble, AnOverflowOfScaledGradientsBesideAFiniteLossIsNone) {
+  const double guessing = loss_of_guessing(Learning::language, 256);
+  const double nan = std::nan("");
+  EXPECT_EQ(trouble_of({.loss = 3.1, .gradient_norm = nan, .overflowed = true}, guessing), "");
+  EXPECT_NE(trouble_of({.loss = 56, .gradient_norm = nan, .overflowed = true}, guessing), "");
+  EXPECT_NE(trouble_of({.loss = nan, .gradient_norm = nan, .overflowed = true}, guessing), "");
+  EXPECT_NE(trouble_of({.loss = 3.1, .gradient_norm = nan}, guessing), "");
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -41,9 +41,7 @@ class Loop {
       for (const std::string& line : introduction(*s_, *task_, *start_, moved_, *pace_)) say(line);
     evaluate_before_training();
     if (last_ > 0 && state_.step >= last_)
-      return say(fmt::format("nothing to do: the run ends at step {}, the checkpoint is at step {}; raise {} to go on",
-                             last_, state_.step, ending_setting(c_, last_, state_.tokens, s_->tokens_per_step()))),
-             0;
+      return say(nothing_to_do(c_, last_, state_.step, state_.tokens, s_->tokens_per_step())), 0;
     saver_->leave_later_behind(state_.step);
     launch::report_begun();
     while (!is_complete() && !stopping_.stops()) train_one();
@@ -130,10 +128,12 @@ class Loop {
 
   // All ranks have the same loss, so they all decide alike.
   void judge(int64_t step, const engine::StepResult& result) {
-    if (result.overflowed && !s_->loss_scale->exhausted()) return say(describe_skipped(*s_, step));
-    if (!is_finite(result)) saver_->finish();
-    saver_->saw(trouble_of(result, loss_of_guessing(c_.task, s_->model.config.vocab_size)));
-    if (is_finite(result)) return;
+    const bool skips = result.overflowed && !s_->loss_scale->exhausted(), goes_on = skips || is_finite(result);
+    if (skips) say(describe_skipped(*s_, step));
+    if (!goes_on) saver_->finish();
+    if (!skips || shows_weights(result))
+      saver_->saw(step, trouble_of(result, loss_of_guessing(c_.task, s_->model.config.vocab_size)));
+    if (goes_on) return;
     saver_->finish();
     throw Error(describe_not_finite(*s_, step, result));
   }

@@ -63,9 +63,9 @@ void Saver::leave_later_behind(int64_t step) {
       base::join(names, ", "), step));
 }
 
-void Saver::saw(const std::string& trouble) {
+void Saver::saw(int64_t step, const std::string& trouble) {
   trouble_ = trouble;
-  if (!proof_) proof_ = trouble;
+  if (!proof_) proof_ = trouble.empty() ? "" : fmt::format("at step {} {}", step, trouble);
   settle();
 }
 
@@ -85,8 +85,8 @@ void Saver::settle() {
       if (keep_best)
         if (const auto best = best_checkpoint(out_dir)) stay.push_back(*best);
       if (!trouble.empty() && checkpoint::verdict_of(folder).good()) {
-        checkpoint::mark_ruined(folder, "at the next step " + trouble);
-        lines.push_back(fmt::format("warn     {} is marked as ruined: at the next step {}", folder.string(), trouble));
+        checkpoint::mark_ruined(folder, trouble);
+        lines.push_back(fmt::format("warn     {} is marked as ruined: {}", folder.string(), trouble));
       }
       checkpoint::keep_last_checkpoints(out_dir, step, keep_last, stay);
     } catch (const std::exception& error) {

@@ -35,9 +35,10 @@ class Saver {
 
   // Every rank must call these. With save.on_error stop, each throws the same CheckpointError on every rank.
 
-  /// Call it after each step; `trouble` is its trouble_of() (train/trouble.h). If the first step after a save has
-  /// trouble, the save is marked as ruined. Older checkpoints are deleted only after that step (save.keep_last).
-  void saw(const std::string& trouble);
+  /// Call it after each step that tells how its weights fare; `trouble` is its trouble_of() (train/trouble.h). If the
+  /// first such step after a save has trouble, the save is marked as ruined. Older checkpoints are deleted only after
+  /// that step (save.keep_last).
+  void saw(int64_t step, const std::string& trouble);
 
   /// Saves, or begins a save. First waits for a save that is still under way, and says so.
   void save(const RunState& state);
@@ -70,7 +71,7 @@ class Saver {
   double seconds_stood_still_ = 0;  ///< how long training waited for the save under way
   int64_t saved_step_ = -1;
   std::string trouble_;  ///< of the last step
-  std::optional<std::string> proof_;  ///< the trouble of the step after the save; empty: none
+  std::optional<std::string> proof_;  ///< which step after the save had which trouble; empty: none had
   std::filesystem::path committed_;  ///< the save after which older checkpoints are still to be deleted
   /// On rank 0: marks and deletes checkpoints beside training; returns the lines for the user.
   std::future<std::vector<std::string>> settling_;

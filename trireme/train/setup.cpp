@@ -306,6 +306,12 @@ const char* ending_setting(const Settings& settings, int64_t last, int64_t token
   return t.max_tokens && *t.max_tokens - tokens_done < tokens_per_step ? "train.max_tokens" : "train.epochs";
 }
 
+std::string nothing_to_do(const Settings& settings, int64_t last, int64_t step, int64_t tokens_done,
+                          int64_t tokens_per_step) {
+  return fmt::format("nothing to do: the run ends at step {}, the checkpoint is at step {}; raise {} to go on", last,
+                     step, ending_setting(settings, last, tokens_done, tokens_per_step));
+}
+
 int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num_samples) {
   constexpr int64_t kTimes = 20, kFewestSteps = 50, kMostSteps = 600;
   constexpr int64_t kPassesOfAStep = 3;  // forward, and twice that backward; an evaluation is one forward

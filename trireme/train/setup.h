@@ -109,6 +109,10 @@ int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_pe
 /// The setting that ends the run at step `last`, if nothing is left to do: "train.max_steps".
 const char* ending_setting(const Settings& settings, int64_t last, int64_t tokens_done, int64_t tokens_per_step);
 
+/// "nothing to do: ...", and that setting to raise, for a run that ends at step `last`, where its checkpoint already is.
+std::string nothing_to_do(const Settings& settings, int64_t last, int64_t step, int64_t tokens_done,
+                          int64_t tokens_per_step);
+
 /// Steps from one evaluation to the next: eval.interval. If that is auto: a twentieth of `steps` (0: the run has no
 /// end), or more if training would take less than 20 times as long as evaluating `num_samples` samples; 50 to 600.
 int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num_samples);

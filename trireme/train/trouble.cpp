@@ -37,6 +37,8 @@ std::string what_is_left(const std::string& out_dir) {
 
 bool is_finite(const engine::StepResult& step) { return std::isfinite(step.loss) && std::isfinite(step.gradient_norm); }
 
+bool shows_weights(const engine::StepResult& step) { return std::isfinite(step.loss); }
+
 double loss_of_guessing(Learning task, int64_t vocab_size) {
   if (task == Learning::preferences || task == Learning::rewards) return std::numeric_limits<double>::infinity();
   return std::log(static_cast<double>(std::max<int64_t>(2, vocab_size)));
@@ -44,7 +46,7 @@ double loss_of_guessing(Learning task, int64_t vocab_size) {
 
 std::string trouble_of(const engine::StepResult& step, double guessing) {
   constexpr double kTimesGuessing = 10;
-  if (!is_finite(step))
+  if (!is_finite(step) && !(step.overflowed && shows_weights(step)))
     return fmt::format("the loss was {} and the gradient norm {}", shown(step.loss), shown(step.gradient_norm));
   if (step.loss > kTimesGuessing * guessing)
     return fmt::format("the loss was {:.4g}, more than {:.0f} times the {:.2f} of guessing", step.loss, kTimesGuessing,

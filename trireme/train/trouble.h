@@ -14,8 +14,12 @@ namespace trireme::train {
 double loss_of_guessing(Learning task, int64_t vocab_size);
 
 /// Why this step's loss and gradient norm mean that training has diverged; empty if they do not. Ten times the loss of
-/// guessing counts as diverged.
+/// guessing counts as diverged. Where scaled gradients overflowed beside a finite loss, the scale was too high: the
+/// norm then says nothing.
 std::string trouble_of(const engine::StepResult& step, double guessing);
+
+/// Whether a step that was skipped tells how its weights fare: its loss is a number, whatever its gradients are.
+bool shows_weights(const engine::StepResult& step);
 
 /// Whether training can continue after such a step.
 bool is_finite(const engine::StepResult& step);
