@@ -1,5 +1,6 @@
 #include "trireme/formats/gguf/tensors.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -297,6 +298,38 @@ TEST(Convert, JsonOfAnotherKindIsRefusedWithItsFile) {
     EXPECT_THAT(convert_refusal({.source = folder / "model", .out = folder / "out.gguf"}), HasSubstr(refusal)) << patch;
     checkpoint::overwrite(folder / "model" / name, sound);
   }
+}
+
+// A tuned model ends its replies with a token of its own, beside the tokenizer's.
+TEST(Convert, TheTokensThatEndATextComeAlongBothWays) {
+  const checkpoint::ScratchFolder folder;
+  const auto ends_in = [&](const char* name) {
+    return nlohmann::json::parse(base::read_file(folder / "model" / name))["eos_token_id"];
+  };
+  write_small(folder / "x.gguf");
+  ASSERT_EQ(convert_refusal({.source = folder / "x.gguf", .out = folder / "model"}), "");
+  EXPECT_EQ(ends_in("generation_config.json"), 3);
+  for (const char* ends : {"[3, 1]", "[1]", "[3, 1, 0]"}) {
+    std::vector<std::string> notes;
+    checkpoint::overwrite(folder / "model" / "generation_config.json", fmt::format(R"({{"eos_token_id": {}}})", ends));
+    ASSERT_EQ(convert_refusal({.source = folder / "model",
+                               .out = folder / "out.gguf",
+                               .force = true,
+                               .note = [&](const std::string& note) { notes.push_back(note); }}),
+              "");
+    EXPECT_EQ(GgufSource(folder / "out.gguf").header().integer("tokenizer.ggml.eos_token_id"), 3);
+    EXPECT_EQ(GgufSource(folder / "out.gguf").header().integer("tokenizer.ggml.eot_token_id"), 1);
+    EXPECT_EQ(std::ranges::count(notes, "GGUF has words for two tokens that end a text; of eos_token_id it lacks 0"),
+              std::string(ends) == "[3, 1, 0]");
+    ASSERT_EQ(convert_refusal({.source = folder / "out.gguf", .out = folder / "model", .force = true}), "");
+    for (const char* name : {"config.json", "generation_config.json"})
+      EXPECT_EQ(ends_in(name), nlohmann::json({3, 1})) << name;
+  }
+  GgufMetadata beyond = small_metadata();
+  beyond.add("tokenizer.ggml.eot_token_id", uint32_t{4});
+  write_small(folder / "x.gguf", beyond);
+  EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "other"}),
+              HasSubstr("its eot token is number 4 of 4"));
 }
 
 // Of tokenizers with byte fallback, GGUF says only whether a blank stands before the text.

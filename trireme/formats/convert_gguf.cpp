@@ -11,6 +11,7 @@
 #include "trireme/formats/gguf/tokenizer.h"
 #include "trireme/formats/vocabulary.h"
 #include "trireme/formats/whole_model.h"
+#include "trireme/text/ends_of_text.h"
 
 namespace trireme::formats {
 namespace {
@@ -80,6 +81,15 @@ void check_whole(const ConvertInput& input, std::string_view architecture) {
   check_model_tensors(model::parse_hugging_face_config(input.config_json, "config.json"), tensors, "the source");
 }
 
+/// The ids at which generation ends a text, as trireme generate reads both files.
+std::vector<int64_t> ends_of(const ConvertInput& input) {
+  std::vector<int64_t> ends;
+  if (const auto file = input.files.find("generation_config.json"); file != input.files.end())
+    ends = text::eos_ids_in(base::parse_json_if_sound(file->second));
+  for (const int64_t id : text::eos_ids_in(base::parse_json(input.config_json))) ends.push_back(id);
+  return ends;
+}
+
 }  // namespace
 
 ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request) {
@@ -114,7 +124,8 @@ ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request) 
   if (odd > 0)
     plan.notes.push_back(fmt::format("{} with rows that are no multiple of 32 are written in float16, not {}",
                                      odd == 1 ? "1 matrix" : fmt::format("{} matrices", odd), request.dtype));
-  for (const std::string& note : tokenizer_to_gguf(input.files, vocab_size, metadata)) plan.notes.push_back(note);
+  for (const std::string& note : tokenizer_to_gguf(input.files, ends_of(input), vocab_size, metadata))
+    plan.notes.push_back(note);
   plan.tensors = std::make_unique<MappedSource>(*base, std::move(map));
   plan.bytes = GgufSink::file_bytes(metadata, targets);
   plan.open = [metadata, targets](const std::filesystem::path& folder) {

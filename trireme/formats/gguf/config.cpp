@@ -172,6 +172,14 @@ void read_token_ids(const GgufHeader& header, ordered_json& config) {
       {"bos_token_id", "bos"}, {"eos_token_id", "eos"}, {"pad_token_id", "padding"}};
   for (const auto& [key, word] : kIds)
     if (const auto id = header.integer(fmt::format("tokenizer.ggml.{}_token_id", word))) config[key] = *id;
+  const auto turn = header.integer("tokenizer.ggml.eot_token_id");  // llama.cpp ends a text there, too
+  if (!turn) return;
+  if (*turn < 0 || *turn >= config["vocab_size"].get<int64_t>())
+    fail_config(header, fmt::format("its eot token is number {} of {}", *turn, config["vocab_size"].get<int64_t>()));
+  if (!config.contains("eos_token_id"))
+    config["eos_token_id"] = *turn;
+  else if (config["eos_token_id"] != *turn)
+    config["eos_token_id"] = {config["eos_token_id"], *turn};
 }
 
 }  // namespace

@@ -44,11 +44,13 @@ const GgufPretokenizer* find_gguf_pretokenizer(std::string_view name);
 std::map<std::string, std::string> tokenizer_from_gguf(const GgufHeader& header);
 
 /// Adds the tokenizer of a Hugging Face folder to `metadata`. `files` holds the texts that tokenizer_from_gguf returns,
-/// and chat_template.jinja. A vocabulary smaller than the embedding is padded, as other writers of GGUF do.
+/// and chat_template.jinja; `ends` the ids at which generation ends a text (eos_token_id). A vocabulary smaller than
+/// the embedding is padded, as other writers of GGUF do.
 ///
 /// Errors    UsageError naming what GGUF cannot express, and what to do
 /// @returns  notes for the user, one fact each
-std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::string>& files, int64_t vocab_size,
+std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::string>& files,
+                                           const std::vector<int64_t>& ends, int64_t vocab_size,
                                            GgufMetadata& metadata);
 
 }  // namespace trireme::formats

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "trireme/base/error.h"
@@ -156,13 +158,37 @@ bool adds_token(const json& tokenizer, const std::string& token, bool front) {
   return false;
 }
 
-void write_specials(const json& tokenizer, const json& config, const TokenTable& vocabulary, GgufMetadata& metadata) {
+/// llama.cpp ends a text at "eos", and at "eot", which ends a turn of a conversation.
+std::vector<std::string> write_ends(std::optional<int64_t> eos, const std::vector<int64_t>& ends, size_t vocab_size,
+                                    GgufMetadata& metadata) {
+  std::vector<std::string> words{"eot"}, left_out;
+  if (!eos) words.insert(words.begin(), "eos");
+  std::set<int64_t> written;
+  if (eos) written.insert(*eos);
+  for (const int64_t id : ends) {
+    if (id < 0 || static_cast<size_t>(id) >= vocab_size || !written.insert(id).second) continue;
+    if (words.empty()) {
+      left_out.push_back(std::to_string(id));
+      continue;
+    }
+    metadata.add(fmt::format("tokenizer.ggml.{}_token_id", words.front()), static_cast<uint32_t>(id));
+    words.erase(words.begin());
+  }
+  if (left_out.empty()) return {};
+  return {fmt::format("GGUF has words for two tokens that end a text; of eos_token_id it lacks {}",
+                      base::join(left_out, ", "))};
+}
+
+std::vector<std::string> write_specials(const json& tokenizer, const json& config, const std::vector<int64_t>& ends,
+                                        const TokenTable& vocabulary, GgufMetadata& metadata) {
   constexpr std::pair<const char*, const char*> kTokens[] = {
       {"bos_token", "bos"}, {"eos_token", "eos"}, {"unk_token", "unknown"}, {"pad_token", "padding"}};
+  std::optional<int64_t> eos;
   for (const auto& [key, word] : kTokens) {
     const auto found = vocabulary.ids.find(text_of(member(config, key)));
-    if (found != vocabulary.ids.end())
-      metadata.add(fmt::format("tokenizer.ggml.{}_token_id", word), static_cast<uint32_t>(found->second));
+    if (found == vocabulary.ids.end()) continue;
+    metadata.add(fmt::format("tokenizer.ggml.{}_token_id", word), static_cast<uint32_t>(found->second));
+    if (std::string_view(word) == "eos") eos = static_cast<int64_t>(found->second);
   }
   const auto adds = [&](const char* key, const char* token, bool front) {
     const json given = member(config, key);
@@ -171,6 +197,7 @@ void write_specials(const json& tokenizer, const json& config, const TokenTable&
   };
   metadata.add("tokenizer.ggml.add_bos_token", adds("add_bos_token", "bos_token", true));
   metadata.add("tokenizer.ggml.add_eos_token", adds("add_eos_token", "eos_token", false));
+  return write_ends(eos, ends, vocabulary.tokens.size(), metadata);
 }
 
 void write_chat_template(const std::map<std::string, std::string>& files, const json& config, GgufMetadata& metadata) {
@@ -233,7 +260,8 @@ std::vector<std::string> notes_on_added(const json& tokenizer) {
 
 }  // namespace
 
-std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::string>& files, int64_t vocab_size,
+std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::string>& files,
+                                           const std::vector<int64_t>& ends, int64_t vocab_size,
                                            GgufMetadata& metadata) try {
   if (!files.contains("tokenizer.json"))
     return {"there is no tokenizer.json: programs that run GGUF files need a tokenizer in it"};
@@ -256,9 +284,10 @@ std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::stri
     metadata.add("tokenizer.ggml.add_space_prefix", rules.prefix);
   }
   metadata.add("tokenizer.ggml.merges", merges);
-  write_specials(tokenizer, config, vocabulary, metadata);
+  std::vector<std::string> notes = write_specials(tokenizer, config, ends, vocabulary, metadata);
   write_chat_template(files, config, metadata);
-  return notes_on_added(tokenizer);
+  for (std::string& note : notes_on_added(tokenizer)) notes.push_back(std::move(note));
+  return notes;
 } catch (const json::exception& error) {
   refuse_tokenizer(
       fmt::format("tokenizer.json or tokenizer_config.json has a value of the wrong kind ({})", error.what()));
