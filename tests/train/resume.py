@@ -222,6 +222,17 @@ def data_that_is_elsewhere_is_named(r):
                "a run that goes on elsewhere says whose its data is", str(result))
     result = r.run(["bash", "-c", 'cd another-place && exec "$0" "$@"', *command, "--data.train_data_path", f"../{r.text.name}"])
     ring.check(result.code == 0, "and goes on with data that is named again", str(result))
+    (r.folder / "more.txt").write_text(r.text.read_text()[:9000])
+    mixture = ["--data.mixture", f"[3 {r.text.name}, 1 more.txt]", "--data.on_change", "restart"]
+    result = r.run([*command[:-1], "3", *mixture])
+    ring.check(result.code == 0 and "order    begins at sample 0 of the new data" in result.out, "one text becomes a mixture", str(result))
+    result = r.run(["bash", "-c", 'cd another-place && exec "$0" "$@"', *command[:-1], "4"])
+    ring.check(result.code == 2 and f"data.mixture {r.text.name} is taken over from the checkpoint" in result.err
+               and "--data.mixture '[SHARE PATH, ...]' with all of its paths" in result.err, "paths of a mixture are named, too", str(result))
+    result = r.run([*command[:-1], "5", "--data.train_data_path", r.text.name])
+    ring.check(result.code == 2 and "--data.on_change restart" in result.err, "a permission to change data holds for one start", str(result))
+    result = r.run([*command[:-1], "5", "--data.train_data_path", r.text.name, "--data.on_change", "restart"])
+    ring.check(result.code == 0, "and a mixture becomes one text again", str(result))
 
 
 with ring.Ring(sys.argv[1]) as r:

@@ -208,20 +208,27 @@ void refuse_data_that_is_elsewhere(const ParsedSettings& parsed) {
   namespace fs = std::filesystem;
   const Settings& s = parsed.settings;
   if (s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
-  const std::pair<std::string, std::optional<std::string>> kPaths[] = {{"data.train_data_path", s.data.train_data_path},
-                                                                       {"data.val_data_path", s.data.val_data_path},
-                                                                       {"grpo.prompts", s.grpo.prompts}};
-  for (const auto& [key, path] : kPaths) {
+  const auto is_taken_over = [&](const std::string& key) {
     const auto source = parsed.provenance.find(key);
+    return source != parsed.provenance.end() && source->second.kind == config::Source::Kind::checkpoint;
+  };
+  std::vector<std::pair<std::string, std::optional<std::string>>> paths = {
+      {"data.train_data_path", s.data.train_data_path},
+      {"data.val_data_path", s.data.val_data_path},
+      {"grpo.prompts", s.grpo.prompts}};
+  if (s.data.mixture && is_taken_over("data.mixture"))
+    for (const data::DataSource& source : data::sources_of(s.data))
+      paths.emplace_back("data.mixture", source.path.string());
+  for (const auto& [key, path] : paths) {
     std::error_code ignored;
-    if (!path || path->empty() || source == parsed.provenance.end() ||
-        source->second.kind != config::Source::Kind::checkpoint || fs::exists(*path, ignored) ||
+    if (!path || path->empty() || !is_taken_over(key) || fs::exists(*path, ignored) ||
         fs::exists(*path + ".idx", ignored))  // the PREFIX of a tokenized set
       continue;
     throw UsageError(
-        fmt::format("{} {} is taken over from the {}{}, and is not there: say where the data is now, --{} PATH", key,
-                    *path, source->second.place,
-                    fs::path(*path).is_relative() ? ", relative to the folder that this starts in" : "", key));
+        fmt::format("{} {} is taken over from the {}{}, and is not there: say where the data is now, --{} {}", key,
+                    *path, parsed.provenance.at(key).place,
+                    fs::path(*path).is_relative() ? ", relative to the folder that this starts in" : "", key,
+                    key == "data.mixture" ? "'[SHARE PATH, ...]' with all of its paths" : "PATH"));
   }
 }
 

@@ -31,7 +31,9 @@ DataSource mixture_source(const std::string& item) {
 
 std::vector<DataSource> mixture_sources(const DataSettings& d) {
   if (d.train_data_path)
-    throw UsageError("data.mixture and data.train_data_path both say what to learn from; give one of them");
+    throw UsageError(
+        "data.mixture and data.train_data_path both say what to learn from; give one of them, and set the other "
+        "null");
   std::vector<DataSource> sources;
   for (const std::string& item : *d.mixture) sources.push_back(mixture_source(item));
   if (sources.empty()) throw UsageError("data.mixture is empty; give it at least one path");

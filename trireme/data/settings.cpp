@@ -125,8 +125,8 @@ config::Section section(DataSettings& s) {
                {"data.reset_position_ids", &s.reset_position_ids, "positions begin at 0 with each document"},
                {"data.on_change", &s.on_change,
                 "what happens if a resumed run has other data, packing, lengths or weights: refuse ends it, restart "
-                "begins at the first sample of the new data",
-                Rules{.resumed = Resumed::yes}},
+                "begins at the first sample of the new data; it holds for one start",
+                Rules{.resumed = Resumed::no}},
                {"data.ledger", &s.ledger, "record what each micro-batch was made of, in out_dir/ledger/rank<N>.jsonl",
                 Rules{.resumed = Resumed::yes}}},
       .others =

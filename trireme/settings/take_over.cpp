@@ -30,12 +30,15 @@ std::set<std::string_view> renamed_sections(const ParsedSettings& parsed, const 
   return renamed;
 }
 
-// Saved settings that say how another one does its work. They do not apply where the user changed that one.
+// Saved settings that say how another one does its work, or that stand in its place. They do not apply where the user
+// changed that one.
 struct Depends {
   std::string_view key;  ///< with a * at its end: all that begin so
   std::string_view on;
 };
 constexpr Depends kDepends[] = {{"lr_schedule.*", "train.lr_decay"},
+                                {"data.train_data_path", "data.mixture"},
+                                {"data.mixture", "data.train_data_path"},
                                 {"precision.rounding", "precision"},
                                 {"precision.loss_scale_hysteresis", "precision.scale_rule"},
                                 {"precision.consecutive_hysteresis", "precision.scale_rule"}};

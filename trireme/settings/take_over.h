@@ -13,7 +13,8 @@ namespace trireme {
 /// Fills in the settings of `saved_yaml` (from to_yaml) that the user did not give. Messages call the checkpoint
 /// `place`. If the user changes the name of the model, data or optimizer, none of its settings is taken over. If the
 /// user gives one of the settings that end a run (train.max_steps, max_tokens, epochs, max_time), none of these is
-/// taken over. Details of a schedule, a precision or a scale rule are not taken over beside another one. Keys that no
+/// taken over. Details of a schedule, a precision or a scale rule are not taken over beside another one, nor a path beside
+/// a data.mixture, nor the other way round. Keys that no
 /// longer exist are skipped.
 ///
 /// Errors    UsageError if a saved value is no longer allowed
