@@ -145,6 +145,25 @@ def the_ledger_command_says_the_same(r, want):
     ring.check(result.code == 2 and "needs --step N" in result.err, "without a step it says what it needs", str(result))
 
 
+def the_ledger_command_follows_a_resume(r):
+    """With another batch, samples are counted from the checkpoint on."""
+    common = {"devices": 1, "data__reset_attention_mask": "false"}
+    straight(r, "other-batch", **common, train__global_batch_size=4, train__max_steps=6)
+    now = ["--train.global_batch_size", "8", "--train.max_steps", "9"]
+    result = r.run([r.program, "pretrain", "--resume", "other-batch", *now, "--devices", "1"])
+    ring.require(result.code == 0, "goes on with another batch", str(result))
+    trained = ledger(r.folder / "other-batch")
+    at = ["--resume", "other-batch/step-00000006"]
+    for step, words, batch in ((8, [*at, *now], 8), (3, at, 4)):
+        result = r.run([r.program, "data", "ledger", *words, "--step", str(step), "--json"])
+        rows = [s for key in sorted(key for key in trained if key[0] == step) for s in json.loads(trained[key][0])]
+        ring.check(result.code == 0 and len(rows) == batch and [json.loads(row) for row in result.out.splitlines()] == rows,
+                   f"trireme data ledger {' '.join(words)} lists step {step} as it was trained", str(result))
+    result = r.run([r.program, "data", "ledger", "--resume", "other-batch", "--step", "8"])
+    ring.check(result.code == 2 and "error: step 8 lies before other-batch/step-00000009" in result.err and "--resume CHECKPOINT" in result.err,
+               "a step whose batches are not known is refused", str(result))
+
+
 def other_data_is_refused(r):
     common = {"devices": 1, "data__packing": "wrapped", "resume": "true", "train__max_steps": STEPS + 2, "data__reset_attention_mask": "false"}
     for change, named in (({"data__seed": 7}, "data.seed was 42 and is 7"),
@@ -190,6 +209,7 @@ with ring.Ring(sys.argv[1]) as r:
     want = any_ranks_and_workers(r, "wrapped")
     mixture_has_its_shares(want)
     the_ledger_command_says_the_same(r, want)
+    the_ledger_command_follows_a_resume(r)
     any_ranks_and_workers(r, "best_fit")
     epochs_cover_each_sample_once(r)
     other_data_is_refused(r)

@@ -44,7 +44,8 @@ const std::vector<DataCommand>& commands() {
        {"data.tokenizer"}},
       {"ledger",
        "trireme data ledger MODEL|--config FILE ... --step N",
-       "the samples of a pretraining step: source, documents, tokens; computed from the settings alone",
+       "the samples of a pretraining step: source, documents, tokens; computed from the settings, and from "
+       "the checkpoint that --resume names",
        data_ledger,
        {"data", "train", "prepare.step", "prepare.json", "prepare.threads"},
        {"prepare.step"},
