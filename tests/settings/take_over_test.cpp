@@ -146,6 +146,21 @@ TEST(SettingsIn, AreThoseOfTheRunThatSavedThem) {
   EXPECT_EQ(settings_in("old_setting: 3\noptimizer: none of ours\n"), Settings{});
 }
 
+TEST(ToGiveAgain, IsWhatACheckpointDoesNotKeepOrHasOtherwise) {
+  const std::string saved = to_yaml(settings_from("llama-32m train.max_steps=100 optimizer.lr=1e-4 devices=2"));
+  const auto words = [&](const std::string& more) {
+    std::string line;
+    for (const auto& [key, value] : to_give_again(saved, settings_from("llama-32m devices=2 " + more)))
+      line += "--" + key + " " + value + " ";
+    return line;
+  };
+  EXPECT_EQ(words("train.max_steps=100 optimizer.lr=1e-4 launch.threads_per_rank=3"), "");
+  EXPECT_EQ(words("train.max_steps=400 optimizer.lr=1e-4 strategy=no_shard mesh.tp=2"),
+            "--strategy no_shard --train.max_steps 400 --mesh.tp 2 ");
+  EXPECT_EQ(words("train.max_tokens=400 optimizer.lr=2e-4 data.on_change=restart"),
+            "--data.on_change restart --train.max_tokens 400 --optimizer.lr 0.0002 ");
+}
+
 TEST(ChangesSince, TellsWhatChangesWhatIsLearnedAndNothingElse) {
   const std::string saved = to_yaml(settings_from("llama-32m train.global_batch_size=64 optimizer.lr=1e-3 seed=1"));
   EXPECT_THAT(changes_since(saved, settings_from("llama-32m train.global_batch_size=32 optimizer.lr=2e-3 seed=2 "

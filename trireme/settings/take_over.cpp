@@ -101,18 +101,63 @@ Settings settings_in(const std::string& saved_yaml) {
   return saved;
 }
 
-std::vector<std::string> changes_since(const std::string& saved_yaml, const Settings& now) {
+namespace {
+
+struct Change {
+  std::string key, was, is;
+};
+
+// Of settings that affect what is learned.
+std::vector<Change> find_changes(const std::string& saved_yaml, const Settings& now) {
   Settings before, after = now;
   const config::Table old_table = declare(before), new_table = declare(after);
-  std::vector<std::string> changes;
+  std::vector<Change> changes;
   for (const config::Given& given : given_in(saved_yaml, "settings", old_table)) {
     const config::Setting *saved = old_table.find(given.key), *current = new_table.find(given.key);
     if (saved == nullptr || old_table.resumed(given.key) != config::Resumed::learned || config::assign(*saved, given))
       continue;
     if (const std::string was = config::value_text(*saved), is = config::value_text(*current); was != is)
-      changes.push_back(fmt::format("{} was {}, is {} now", given.key, was, is));
+      changes.push_back({given.key, was, is});
   }
   return changes;
+}
+
+bool is_of_the_mesh(std::string_view key) {
+  return key == "accelerator" || key == "strategy" || key.starts_with("mesh.") || key.starts_with("pipeline.");
+}
+
+}  // namespace
+
+std::vector<std::string> changes_since(const std::string& saved_yaml, const Settings& now) {
+  std::vector<std::string> lines;
+  for (const Change& c : find_changes(saved_yaml, now))
+    lines.push_back(fmt::format("{} was {}, is {} now", c.key, c.was, c.is));
+  return lines;
+}
+
+std::vector<std::pair<std::string, std::string>> to_give_again(const std::string& saved_yaml, const Settings& now) {
+  Settings defaults, after = now;
+  const config::Table default_table = declare(defaults), table = declare(after);
+  const std::vector<Change> changes = find_changes(saved_yaml, now);
+  const auto has_changed = [&](std::string_view key) { return std::ranges::count(changes, key, &Change::key) > 0; };
+  bool ends_anew = false;
+  table.for_each([&](const config::Section&, const config::Setting& setting) {
+    ends_anew |= setting.rules.ends_run && has_changed(setting.key);
+  });
+  std::vector<std::pair<std::string, std::string>> words;
+  table.for_each([&](const config::Section& section, const config::Setting& setting) {
+    const std::string value = config::value_text(setting);
+    const bool is_default = value == config::value_text(*default_table.find(setting.key));
+    const bool is_permission = setting.key == "data.on_change" && !changes.empty();
+    // A model that has become another is the copy in a checkpoint, which a resume finds by itself.
+    const bool is_learned = has_changed(setting.key) && !(section.name == "model" && has_changed("model"));
+    // Where one end is given, none is taken over.
+    const bool is_end = ends_anew && setting.rules.ends_run && !config::is_absent(setting);
+    if (((is_of_the_mesh(setting.key) || is_permission) && !is_default) || is_end ||
+        (is_learned && !setting.rules.ends_run))
+      words.emplace_back(setting.key, value);
+  });
+  return words;
 }
 
 }  // namespace trireme

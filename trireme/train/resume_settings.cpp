@@ -195,8 +195,17 @@ void take_over_run(ParsedSettings& parsed) {
 
 std::string how_to_go_on(const Settings& settings) {
   const int64_t ranks = settings.devices.value_or(1);
-  return fmt::format("trireme pretrain --resume {}{}", base::shell_quoted(settings.out_dir),
-                     ranks > 1 ? fmt::format(" --devices {}", ranks) : "");
+  std::string words = fmt::format("trireme pretrain --resume {}{}", base::shell_quoted(settings.out_dir),
+                                  ranks > 1 ? fmt::format(" --devices {}", ranks) : "");
+  std::string saved;
+  try {
+    if (const auto newest = checkpoint::find_latest(settings.out_dir))
+      saved = parse_run_state(checkpoint::open_checkpoint(*newest).state_json, *newest).settings_yaml;
+  } catch (const Error&) {  // advice is no reason to fail
+  }
+  for (const auto& [key, value] : to_give_again(saved, settings))
+    words += fmt::format(" --{} {}", key, base::shell_quoted(value));
+  return words;
 }
 
 }  // namespace trireme::train

@@ -20,7 +20,8 @@ void place_run(ParsedSettings& parsed);
 ///           task or optimizer, and for adapters of a run that trains all weights
 void take_over_run(ParsedSettings& parsed);
 
-/// "trireme pretrain --resume out/mine --devices 2": the command that continues a run with these settings.
+/// "trireme pretrain --resume out/mine --devices 2 --mesh.tp 2": the command that continues a run with these settings,
+/// and with what the newest good checkpoint does not keep of them.
 std::string how_to_go_on(const Settings& settings);
 
 }  // namespace trireme::train

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/settings/derived.h"
@@ -29,8 +30,8 @@ std::string what_is_left(const std::string& out_dir) {
   std::string newer;
   if (!passed_over.empty())
     newer = fmt::format("; {}: {}", passed_over.front().path.filename().string(), passed_over.front().verdict.problem);
-  return fmt::format("The newest good checkpoint is {}{}. Go on from it by --resume auto with", newest->string(),
-                     newer);
+  return fmt::format("The newest good checkpoint is {}{}. Go on from it (trireme pretrain --resume {}) with",
+                     newest->string(), newer, base::shell_quoted(out_dir));
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ std::string describe_not_finite(Session& s, int64_t step, const engine::StepResu
   return fmt::format(
       "step {}: the loss is {} and the gradient norm {}. {} an optimizer.lr below {:g}, or more train.lr_warmup_steps "
       "than {}{}",
-      step, shown(result.loss), shown(result.gradient_norm), left, c.optimizer.lr, warmup_steps(c),
+      step, shown(result.loss), shown(result.gradient_norm), left, c.optimizer.lr, std::max(warmup_steps(c), step),
       is_narrow ? ", or --precision 32-true" : "");
 }
 
