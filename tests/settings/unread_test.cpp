@@ -101,6 +101,11 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
   EXPECT_EQ(unread("language", {"--train.lr_decay", "constant", "--train.min_lr", "0"}), "");
   EXPECT_EQ(unread("language", {"--train.lr_decay", "OneCycleLR", "--train.lr_warmup_steps", "0"}), "");
   EXPECT_EQ(unread("language", {"--eval.evaluate_example", "first"}), "");
+  // The defaults of a setting without a value ask for nothing.
+  EXPECT_EQ(unread("language", {"--train.lr_decay", "OneCycleLR", "--train.lr_warmup_steps", "auto"}), "");
+  EXPECT_EQ(unread("language", {"--optimizer", "Adafactor", "--optimizer.relative_step", "true",
+                                "--train.lr_warmup_steps", "auto"}),
+            "");
 }
 
 TEST(Unread, WhatAnotherSettingTurnsOffIsRefused) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/config/value.h"
 #include "trireme/optim/settings_lr.h"
 #include "trireme/settings/derived.h"
 
@@ -203,7 +204,10 @@ const ReadBy kReadBy[] = {
 }  // namespace
 
 void refuse_without_effect(const ParsedSettings& parsed) {
+  Settings copy = parsed.settings;
+  const config::Table table = declare(copy);
   for (const ReadBy& rule : kReadBy) {
+    if (config::is_absent(*table.find(rule.key))) continue;  // null or auto, which asks for nothing
     const auto source = parsed.provenance.find(std::string(rule.key));
     if (source == parsed.provenance.end() || source->second.kind != config::Source::Kind::command_line) continue;
     if (parsed.settings.task == rule.task.value_or(parsed.settings.task) && !rule.is_read(parsed.settings))
