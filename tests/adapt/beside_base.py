@@ -53,6 +53,12 @@ def copies(r):
     ring.check(all(equal(weights(folder), weights(merged[""])) for folder in merged.values()), "merging with the copy and with the base gives the same")
     first = tuning.losses(run)
     base.rename(r.folder / "gone")
+    lost = r.run([r.program, "checkpoint", "verify", str(referring)])
+    ring.check(lost.code == 2 and "say so with --base PATH" in lost.out, "verify says that the base of an adapter is gone", str(lost))
+    ring.check(f"its base {r.folder / 'gone'} is unchanged" in succeed(r, "checkpoint", "verify", referring, "--base", r.folder / "gone").out,
+               "and takes the place where it lies now")
+    other = r.run([r.program, "checkpoint", "verify", str(r.folder / "gone"), "--base", "x"])
+    ring.check(other.code == 2 and "is no adapter" in other.err, "--base beside no adapter is refused", str(other))
 
     shutil.rmtree(merged[""])
     succeed(r, "merge_lora", step, "--out", merged[""])

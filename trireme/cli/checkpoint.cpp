@@ -41,7 +41,8 @@ namespace ck = trireme::checkpoint;
 constexpr const char* kCheckpointUsage =
     "trireme checkpoint list FOLDER             what a folder holds: a run's folder, a checkpoint, or any model\n"
     "trireme checkpoint verify FOLDER           reads every byte of a checkpoint, or of all in a run's folder; names\n"
-    "                                           the file and the tensors of each damaged block\n"
+    "                                           the file and the tensors of each damaged block; --base PATH says\n"
+    "                                           where the base of an adapter lies now\n"
     "trireme checkpoint diff A B [--all]        tensor by tensor: names, shapes, dtypes, largest and rms difference\n"
     "trireme checkpoint reshard FROM TO         the same checkpoint in files of another size or dtype\n"
     "trireme checkpoint consolidate FROM TO     the weights alone, for other tools\n"
@@ -59,6 +60,7 @@ constexpr const char* kCheckpointUsage =
 struct CheckpointWords {
   std::vector<std::string> folders;
   std::optional<int64_t> threads;
+  std::optional<std::string> base;
   bool all = false;
   int64_t max_shard_bytes = ck::RewriteOptions{}.max_shard_bytes;
   std::optional<ck::Dtype> dtype;
@@ -79,6 +81,10 @@ config::Section section_of(CheckpointWords& words, const std::vector<std::string
         .absent = "auto",
         .when_absent = "one a core",
         .example = "4"}},
+      {"base",
+       &words.base,
+       "where the base of an adapter lies now",
+       {.absent = "null", .when_absent = "where the adapter says", .example = "out/model"}},
       {"all", &words.all, "list equal tensors too"},
       {"max_shard_bytes", &words.max_shard_bytes, "largest file of the new folder", {.at_least = 1, .bytes = true}},
       {"dtype",
@@ -144,15 +150,20 @@ int list(Arguments arguments) {
 }
 
 /// A checkpoint of an adapter names its base and the fingerprint of it: prints whether it is still there, unchanged.
-int verify_base(const std::filesystem::path& folder) {
-  if (!adapt::is_adapter_folder(folder)) return 0;
+int verify_base(const std::filesystem::path& folder, const std::optional<std::string>& given) {
+  if (!adapt::is_adapter_folder(folder)) {
+    if (given)
+      throw UsageError(fmt::format(
+          "error: --base says where an adapter's base lies, and {} is no adapter; leave it out", folder.string()));
+    return 0;
+  }
   const adapt::AdapterFolder adapter = adapt::open_adapter_folder(folder);
   if (adapter.base_fingerprint.empty()) return 0;
   try {
-    const std::filesystem::path base = adapt::base_of(adapter, {});
+    const std::filesystem::path base = adapt::base_of(adapter, given.value_or(""));
     if (adapt::fingerprint_of(adapt::open_base(base)) == adapter.base_fingerprint) {
       fmt::print("{}: its base {} is unchanged\n", folder.string(),
-                 adapter.holds_base ? "is in it and" : base.string());
+                 adapter.holds_base && !given ? "is in it and" : base.string());
       return 0;
     }
     fmt::print("changed  {}: its base {} is not the one that it was trained on\n", folder.string(), base.string());
@@ -198,13 +209,13 @@ int verify_one(const std::filesystem::path& folder, int threads) {
 }
 
 int verify(Arguments arguments) {
-  const auto words = read_checkpoint_words(arguments, "verify", 1, {"threads"});
+  const auto words = read_checkpoint_words(arguments, "verify", 1, {"threads", "base"});
   if (!words) return 0;
   const std::vector<std::filesystem::path> folders = ck::checkpoints_in(words->folders[0]);
   int code = 0;
   for (const std::filesystem::path& folder : folders) {
     int one = verify_one(folder, words->num_threads());
-    if (one == 0) one = verify_base(folder);
+    if (one == 0) one = verify_base(folder, words->base);
     code = one == 1 || code == 1 ? 1 : std::max(code, one);  // damage outweighs what could not be read
   }
   return code;
