@@ -193,6 +193,9 @@ def bad_mixtures_are_refused(r):
         at = words.index("--data.train_data_path")
         result = r.run(words[:at] + words[at + 2:])
         ring.check(result.code == 2 and sentence in result.err and not (r.folder / "bad").exists(), f"refused: {sentence}", str(result))
+        for other in ([*words[:at], *words[at + 2:], "--dry_run"], [r.program, "explain", "memory", *words[2:at], *words[at + 2:]]):
+            result = r.run(other)
+            ring.check(sentence == "lost.jsonl" or result.code == 2 and sentence in result.err, f"by {other[1]} {other[-1]}, too", str(result))
     (r.folder / "odd.yaml").write_text("data:\n  mixture:\n    - {file: large.jsonl}\n")
     words = command(r, "bad", devices=1)
     words[words.index(str(r.folder / "mixture.yaml"))] = str(r.folder / "odd.yaml")

@@ -175,6 +175,12 @@ def what_the_optimizer_keeps(r, adamw):
     ring.check(result.code != 0 and "[" in result.err and "embed_tokens" in result.err, "--dry_run compares the shapes of the checkpoint", str(result))
     result = r.run([r.program, "pretrain", "--resume", str(adamw), "--train.max_steps", "9", "--dry_run"])
     ring.check(result.code == 0 and "Nothing was started" in result.out, "and shows a resumed run that can start", str(result))
+    for words, told in ((["--train.max_seq_length", "16"], "train.max_seq_length was 32 and is 16"), (["--data.packing", "best_fit"], "data.packing was wrapped and is best_fit")):
+        result = r.run([r.program, "pretrain", "--resume", str(adamw), "--train.max_steps", "9", *words, "--dry_run"])
+        ring.check(result.code == 2 and told in result.err and "--data.on_change restart" in result.err, f"--dry_run refuses other data: {words[0]}", str(result))
+    result = r.run([r.program, "pretrain", "--resume", str(adamw), "--train.max_steps", "4", "--dry_run"])
+    ring.check(result.code == 0 and "nothing to do: the run ends at step 4" in result.out and "Nothing was started" not in result.out,
+               "and says where nothing is left to do", str(result))
 
 
 def a_resume_knows_its_settings(r):

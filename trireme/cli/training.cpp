@@ -32,6 +32,7 @@
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/references.h"
+#include "trireme/train/run_data.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
 #include "trireme/train/texts_apart.h"
@@ -270,6 +271,10 @@ void show_plan(const Settings& settings) {
   train::check_model(settings, config);
   std::string predicted;
   const std::filesystem::path resumed = train::find_resume(settings);
+  if (const std::string done = train::foresee_resume(settings, resumed); !done.empty()) {
+    fmt::print("{}\n", done);
+    return;
+  }
   if (settings.predict || !resumed.empty()) {
     const Explained explained = plan_of(settings, /*rank=*/0);
     if (!resumed.empty())

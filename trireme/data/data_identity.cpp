@@ -46,4 +46,14 @@ void check_same_data(const DataIdentity& now, const DataIdentity& saved) {
                   changes));
 }
 
+void check_same_facts(const DataIdentity& now, const DataIdentity& saved) {
+  DataIdentity known_now, known_saved;
+  for (const auto& [name, value] : now.facts())
+    if (const std::string* before = find(saved, name)) {
+      known_now.add(name, value);
+      known_saved.add(name, *before);
+    }
+  check_same_data(known_now, known_saved);
+}
+
 }  // namespace trireme::data

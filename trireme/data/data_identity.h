@@ -38,4 +38,7 @@ class DataIdentity {
 /// Errors    UsageError naming what changed, and what to do
 void check_same_data(const DataIdentity& now, const DataIdentity& saved);
 
+/// The same where `now` has only some facts, and others are not known yet.
+void check_same_facts(const DataIdentity& now, const DataIdentity& saved);
+
 }  // namespace trireme::data

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/config/problems.h"
+#include "trireme/data/from_settings.h"
 
 namespace trireme::data {
 
@@ -143,6 +145,11 @@ config::Section section(DataSettings& s) {
            {{"subsets"}, "all *_train.jsonl in FLAN's folder are learned; name one with data.json_path", true},
            {{"file_url", "file_name", "repo_id"}, "nothing is downloaded: name the file with data.json_path", true}},
       .check = [&s](config::Problems& problems) {
+        if (s.mixture) try {
+            sources_of(s);
+          } catch (const UsageError& error) {
+            problems.add(error.what(), {}, "");
+          }
         const bool needs_path = s.name == Corpus::text_files || s.name == Corpus::json;
         if (!needs_path || s.train_data_path || s.mixture) return;
         problems.add(fmt::format("data {} needs a path to read from", config::name_of(s.name)), {},

@@ -108,6 +108,26 @@ std::string meet_data(const data::DataSettings& settings, const data::DataIdenti
   return fmt::format("order    begins at sample 0 of the new data{}{}", changes.empty() ? "" : ": ", changes);
 }
 
+std::string foresee_resume(const Settings& s, const std::filesystem::path& resume) {
+  if (resume.empty() || s.task == Learning::rewards) return "";
+  const RunState state = parse_run_state(checkpoint::open_checkpoint(resume).state_json, resume);
+  const int64_t sequence = sequence_length(s, model::config_of(s.model));
+  if (state.step > 0 && s.data.on_change == data::OnChange::refuse) {
+    data::DataIdentity known;
+    if (s.task == Learning::language) known.add("data.packing", std::string(config::name_of(s.data.packing)));
+    known.add("train.max_seq_length", std::to_string(sequence));
+    known.add("data.seed", std::to_string(s.data.seed));
+    data::check_same_facts(known, state.data);
+  }
+  Settings without_epochs = s;  // which count samples of the data
+  without_epochs.train.epochs.reset();
+  if (!s.train.max_steps && !s.train.max_tokens) return "";
+  const int64_t last =
+      run_steps(without_epochs, sequence, 0, {.step = state.step, .samples = state.samples, .tokens = state.tokens});
+  if (state.step < last) return "";
+  return nothing_to_do(without_epochs, last, state.step, state.tokens, s.train.global_batch_size * sequence);
+}
+
 void keep_tokenizer(const Session& s, RunState& state) {
   if (!s.is_first_rank() || !s.settings.data.tokenizer) return;
   auto& files = state.source.side_files;

@@ -51,6 +51,13 @@ void require_same_data(Session& session, const data::TrainingData& data);
 /// Errors    UsageError if the data changed and data.on_change is refuse
 std::string meet_data(const data::DataSettings& settings, const data::DataIdentity& data, RunState& state);
 
+/// For --dry_run, which reads no data: refuses what settings alone show to be other data than the checkpoint `resume`
+/// learned from.
+///
+/// @returns  nothing_to_do(), where the checkpoint is at the run's end; else empty
+/// Errors    UsageError as meet_data(); CheckpointError
+std::string foresee_resume(const Settings& settings, const std::filesystem::path& resume);
+
 /// Puts the run's tokenizer beside the model, so that a checkpoint holds exactly the tokenizer that it was trained
 /// with.
 void keep_tokenizer(const Session& session, RunState& state);
