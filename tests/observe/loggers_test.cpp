@@ -43,6 +43,15 @@ TEST(CsvLogger, HasPerplexityOnlyOfTokens) {
   }
 }
 
+TEST(CsvLogger, ARunThatGoesOnWithOtherRanksCountsOnFromTheLastRow) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "csv_logger_test" / "resumed.csv";
+  CsvLogger(path, 0, {.micro_batches = 4, .data_ranks = 2}).append({.step = 10, .tokens = 800, .loss = 1});
+  CsvLogger(path, 10, {.micro_batches = 2, .data_ranks = 4}).append({.step = 12, .tokens = 960, .loss = 1});
+  const std::string text = base::read_file(path);
+  EXPECT_NE(text.find("\n1,40,10,0,0,0,400,800,"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n1,44,12,0,0,0,440,960,"), std::string::npos) << text;
+}
+
 TEST(CsvLogger, AStepWithoutALossHasAnEmptyCell) {
   const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "csv_logger_test" / "no_loss.csv";
   CsvLogger(path, 0, {}).append({.step = 1});

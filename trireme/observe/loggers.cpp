@@ -20,6 +20,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/observe/append.h"
 
 namespace trireme::observe {
@@ -43,9 +44,10 @@ std::string cell_of(double value) { return std::isfinite(value) ? fmt::format("{
 
 constexpr size_t kStepColumn = 2;  // of csv_numbers()
 
-std::vector<base::Measured> csv_numbers(const MetricsRow& row, const CsvLogger::Run& run) {
-  const auto micro_batches = double(row.step * run.micro_batches);
-  const int64_t tokens = row.tokens / run.data_ranks;  // of this rank
+std::vector<base::Measured> csv_numbers(const MetricsRow& row, const CsvLogger::Run& run,
+                                        const CsvLogger::Before& before) {
+  const auto micro_batches = double(before.micro_batches + (row.step - before.step) * run.micro_batches);
+  const int64_t tokens = before.tokens + (row.tokens - before.total_tokens) / run.data_ranks;  // of this rank
   std::vector<base::Measured> numbers = {{"loss", row.loss.value_or(std::nan(""))},  // an empty cell
                                          {"iter", micro_batches},
                                          {"step", double(row.step)},
@@ -72,6 +74,15 @@ std::string csv_line(const std::vector<base::Measured>& numbers, const std::vect
   return base::join(cells, ",") + "\n";
 }
 
+/// Of a row of the file.
+CsvLogger::Before before_of(const std::vector<std::string>& columns, const std::vector<std::string>& cells) {
+  const auto number = [&](std::string_view column) -> int64_t {
+    const auto at = static_cast<size_t>(std::ranges::find(columns, column) - columns.begin());
+    return at < cells.size() ? std::llround(base::parse_number(cells[at]).value_or(0)) : 0;
+  };
+  return {number("step"), number("iter"), number("tokens"), number("total_tokens")};
+}
+
 base::ChildProcess::Options program_of(const std::vector<std::string>& words, std::vector<std::string> variables = {}) {
   const auto file = base::find_program_file(words.front());
   if (!file)
@@ -93,7 +104,7 @@ std::string prometheus_name(const std::string& name) {
 void check_program(const std::vector<std::string>& words) { program_of(words); }
 
 CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) : path_(std::move(path)), run_(run) {
-  for (const base::Measured& number : csv_numbers({}, run_)) columns_.push_back(number.name);
+  for (const base::Measured& number : csv_numbers({}, run_, before_)) columns_.push_back(number.name);
   std::error_code failure;
   std::filesystem::create_directories(path_.parent_path(), failure);
   if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
@@ -110,8 +121,10 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) 
                       path_.string()));
     while (std::getline(in, line)) {
       const std::vector<std::string> cells = cells_of(line);
-      if (!in.eof() && cells.size() > kStepColumn && std::stod("0" + cells[kStepColumn]) <= double(resumed_step))
-        kept += line + "\n";
+      if (in.eof() || cells.size() <= kStepColumn || std::stod("0" + cells[kStepColumn]) > double(resumed_step))
+        continue;
+      kept += line + "\n";
+      before_ = before_of(columns_, cells);
     }
   }
   base::write_file_atomic(path_, base::join(columns_, ",") + "\n" + kept);
@@ -120,7 +133,7 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) 
 
 void CsvLogger::append(const MetricsRow& row) {
   const size_t before = columns_.size();
-  const std::vector<base::Measured> numbers = csv_numbers(row, run_);
+  const std::vector<base::Measured> numbers = csv_numbers(row, run_, before_);
   for (const base::Measured& number : numbers)
     if (std::ranges::find(columns_, number.name) == columns_.end()) columns_.push_back(number.name);
   if (columns_.size() > before) {

@@ -30,7 +30,11 @@ class CsvLogger final : public Logger {
     int64_t data_ranks = 1;
     bool has_perplexity = true;  ///< the loss is of a token or byte, so exp of it is the perplexity
   };
-  /// As MetricsWriter: a resumed run keeps the rows up to and including `resumed_step`.
+  /// What the last row says of the steps before this start, which may have had other ranks and batches.
+  struct Before {
+    int64_t step = 0, micro_batches = 0, tokens = 0, total_tokens = 0;  ///< the middle two of a rank
+  };
+  /// As MetricsWriter: a resumed run keeps the rows up to and including `resumed_step`, and counts on from the last.
   /// Errors    FileError; UsageError for a file that this class did not write
   CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run);
   void append(const MetricsRow& row) override;
@@ -38,6 +42,7 @@ class CsvLogger final : public Logger {
  private:
   std::filesystem::path path_;
   Run run_;
+  Before before_;
   std::vector<std::string> columns_;
   base::FileDescriptor file_;
 };
