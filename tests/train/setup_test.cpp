@@ -117,6 +117,21 @@ TEST(Setup, AnEvaluationWithFailedGroupsIsNotTheBest) {
   EXPECT_EQ(write("val_reward", 0.1, kHeldOutFailures), 1);
 }
 
+TEST(Setup, EvaluationsOfOtherDataAreNotComparedForTheBest) {
+  const data::TemporaryFolder folder;
+  std::string rows;
+  for (const int step : {1, 2, 3}) {  // losses rise
+    rows += observe::to_json({.step = step,
+                              .val_loss = double(step),
+                              .resumed = step == 2 ? std::optional<int64_t>(1) : std::nullopt,
+                              .measured_anew = step == 2}) +
+            "\n";
+    std::filesystem::create_directories(folder / checkpoint::step_folder_name(step));
+  }
+  folder.write("metrics.jsonl", rows);
+  EXPECT_EQ(checkpoint::step_of(best_checkpoint(folder.path()).value()), 2);
+}
+
 TEST(Setup, RanksThatClassifyHaveEquallyManyTexts) {
   for (const auto& [ranks, texts] : {std::pair("1", 4), {"2", 4}, {"8", 2}, {"16", 1}, {"3", 1}, {"32", 1}}) {
     const std::vector<std::string> words = {"llama-5m", "--task=classify", "--model.labels=[no, yes]",

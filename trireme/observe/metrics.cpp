@@ -45,6 +45,7 @@ MetricsRow parse_row(std::string_view line) {
   row.rss_bytes = base::whole_number(object.at("rss_bytes"));
   if (object.contains("shared_bytes")) row.shared_bytes = base::whole_number(object.at("shared_bytes"));
   if (object.contains("resumed")) row.resumed = base::whole_number(object.at("resumed"));
+  row.measured_anew = object.value("measured_anew", false);
   return row;
 }
 
@@ -95,6 +96,7 @@ std::string to_json(const MetricsRow& row) {
   object["rss_bytes"] = row.rss_bytes;
   if (row.shared_bytes) object["shared_bytes"] = *row.shared_bytes;
   if (row.resumed) object["resumed"] = *row.resumed;
+  if (row.measured_anew) object["measured_anew"] = true;
   return base::json_text(object);
 }
 
@@ -140,8 +142,9 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
 
 void MetricsWriter::append(const MetricsRow& row) { observe::append(file_, to_json(row) + "\n", path_); }
 
-MetricsSink::MetricsSink(int64_t resumed_step, int64_t log_interval, std::function<void(const MetricsRow&)> write)
-    : log_interval_(std::max<int64_t>(1, log_interval)), write_(std::move(write)) {
+MetricsSink::MetricsSink(int64_t resumed_step, bool measured_anew, int64_t log_interval,
+                         std::function<void(const MetricsRow&)> write)
+    : log_interval_(std::max<int64_t>(1, log_interval)), measured_anew_(measured_anew), write_(std::move(write)) {
   if (resumed_step > 0) resumed_ = resumed_step;
 }
 
@@ -150,6 +153,7 @@ void MetricsSink::step(const base::StepEvent& event) {
   if (!last && !event.val_loss && !event.is_kept && event.step % log_interval_ != 0) return;
   MetricsRow row = metrics_row(event);
   if (const auto usage = read_memory_usage()) row.shared_bytes = usage->shared_bytes;
+  row.measured_anew = resumed_ && measured_anew_;
   row.resumed = std::exchange(resumed_, std::nullopt);
   write_(row);
 }

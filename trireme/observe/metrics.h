@@ -15,6 +15,7 @@
 //   rss_bytes          resident memory of the reporting rank
 //   shared_bytes       the part of it that other processes map too, only when known
 //   resumed            step of the checkpoint that this part of the run was resumed from, only on its first line
+//   measured_anew      true beside it, if losses of earlier lines are not to be compared: of other data or objectives
 //
 // A number that is not finite is null. Each line is written with one write call, so a crash truncates at most the last
 // line, which readers skip.
@@ -48,6 +49,7 @@ struct MetricsRow {
   int64_t rss_bytes = 0;
   std::optional<int64_t> shared_bytes;
   std::optional<int64_t> resumed;
+  bool measured_anew = false;
 
   // Not in the file: what LitGPT's table has (loggers.h).
   double epoch = 0;
@@ -86,13 +88,15 @@ class MetricsWriter final : public Logger {
 /// Writes every `log_interval`-th step, the last one and those with an evaluation.
 class MetricsSink final : public base::ProgressSink {
  public:
-  MetricsSink(int64_t resumed_step, int64_t log_interval, std::function<void(const MetricsRow&)> write);
+  MetricsSink(int64_t resumed_step, bool measured_anew, int64_t log_interval,
+              std::function<void(const MetricsRow&)> write);
   void step(const base::StepEvent& event) override;
   void phase(const base::PhaseEvent&) override {}
 
  private:
   int64_t log_interval_;
   std::optional<int64_t> resumed_;  // until it has been written
+  bool measured_anew_;
   std::function<void(const MetricsRow&)> write_;
 };
 

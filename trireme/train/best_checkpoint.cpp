@@ -22,8 +22,10 @@ std::optional<double> merit_of(const observe::MetricsRow& row) {
 
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& out_dir) {
   std::map<int64_t, double> merits;  // of steps
-  for (const observe::MetricsRow& row : observe::read_metrics(out_dir / "metrics.jsonl"))
+  for (const observe::MetricsRow& row : observe::read_metrics(out_dir / "metrics.jsonl")) {
+    if (row.measured_anew) merits.clear();
     if (const auto merit = merit_of(row); merit && std::isfinite(*merit)) merits[row.step] = *merit;
+  }
   std::optional<std::filesystem::path> best;
   double most = 0;
   for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) {

@@ -11,7 +11,8 @@ inline constexpr const char* kHeldOutFailures = "val_failed_groups";
 
 /// The checkpoint in `out_dir` whose step has the best evaluation in metrics.jsonl: the highest val_reward, or where
 /// there are none the lowest held-out loss. The later one of equals; nothing if no step was saved and evaluated.
-/// An evaluation in which held-out groups failed does not count.
+/// An evaluation in which held-out groups failed does not count, nor one of other data or another objective
+/// (MetricsRow::measured_anew).
 ///
 /// Errors    as observe::read_metrics
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& out_dir);

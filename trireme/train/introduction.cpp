@@ -45,6 +45,10 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
     lines.push_back("warn     " + remark);
   add(start.describe());
   if (!moved.empty()) lines.push_back(moved);
+  if (s.settings.save.keep_best && start.is_measured_anew(moved))
+    lines.push_back(
+        "best     evaluations before this start are of other data or another objective; save.keep_best compares later "
+        "ones alone");
   lines.push_back(pace.peak_line());
   return lines;
 }

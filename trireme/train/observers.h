@@ -38,9 +38,10 @@ class Observers {
   Observers(const Observers&) = delete;
   Observers& operator=(const Observers&) = delete;
   /// Every rank must call. An evaluation_interval of 0: none. `epoch`: passes over the data before this start.
+  /// `measured_anew`: evaluations before it are not to be compared with later ones.
   /// `stopping` outlives this.
   Observers(Session& s, const Pace& pace, const Stopping& stopping, int64_t evaluation_interval, int64_t resumed_step,
-            double epoch)
+            double epoch, bool measured_anew)
       : on_error_(s.settings.save.on_error),
         recorder_(s.ranks.meeting.recorder),
         foresight_(s.foresight),
@@ -87,7 +88,7 @@ class Observers {
     if (t.prometheus_port)
       loggers_.push_back(
           std::make_unique<observe::PrometheusServer>(t.prometheus_address, static_cast<uint16_t>(*t.prometheus_port)));
-    metrics_ = std::make_unique<observe::MetricsSink>(resumed_step, t.log_interval,
+    metrics_ = std::make_unique<observe::MetricsSink>(resumed_step, measured_anew, t.log_interval,
                                                       [this](const observe::MetricsRow& row) { append(row); });
   }
   /// "": says nothing.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/base_fingerprint.h"
 #include "trireme/adapt/from_settings.h"
@@ -86,6 +89,15 @@ void StartingPoint::require_same_weights() {
   if (adapter && resume_.empty())
     require_same_folder(s_.world(), s_.environment, "lora.initial_adapter",
                         [&] { return fingerprint_of(adapt::open_adapter_folder(*adapter)); });
+}
+
+bool StartingPoint::is_measured_anew(const std::string& moved) const {
+  constexpr std::string_view kMeasures[] = {"data.",   "objective.",           "dpo.", "grpo.val_", "grpo.eval_",
+                                            "reward.", "train.max_seq_length "};
+  const auto measures = [&](const std::string& change) {
+    return std::ranges::any_of(kMeasures, [&](std::string_view key) { return change.starts_with(key); });
+  };
+  return !moved.empty() || std::ranges::any_of(changed_, measures);
 }
 
 // If the user named a checkpoint, no other one is taken. A restart has found and named its checkpoint itself.

@@ -36,6 +36,10 @@ class StartingPoint {
   /// own run's. Every rank must call. Errors    CheckpointError, the same on every rank
   RunState load();
 
+  /// After load(): whether evaluations before this start were of other held-out data or another objective. `moved` is
+  /// what Task::restore() returned.
+  bool is_measured_anew(const std::string& moved) const;
+
   /// The lines about it that rank 0 prints at the start.
   std::vector<std::string> describe() const;
 
