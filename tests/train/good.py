@@ -39,6 +39,9 @@ def ruined_run(r, name, mode, devices):
     ring.require(said, f"{what}: the loss is not finite in the end", str(result))
     ring.check(f"The newest good checkpoint is {out}/step-00000004" in result.err and "an optimizer.lr below 1e+06" in result.err,
                f"{what}: the last sentence names it, and a lower learning rate", str(result))
+    ring.check(f"Go on from it (trireme pretrain --resume {out}) with" in result.err, f"{what}: and the command that goes on", str(result))
+    step, more = (int(re.search(pattern, said[-1])[1]) for pattern in (r"step (\d+): the loss is", r"more train.lr_warmup_steps than (\d+)"))
+    ring.check(more >= step, f"{what}: fewer warm-up steps than {step} would change nothing", said[-1])
     ring.check("untouched" not in result.err and "--precision 32-true" not in result.err,
                f"{what}: it does not recommend the precision in use", str(result))
     return out
