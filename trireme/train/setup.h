@@ -109,7 +109,8 @@ int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_pe
 /// The setting that ends the run at step `last`, if nothing is left to do: "train.max_steps".
 const char* ending_setting(const Settings& settings, int64_t last, int64_t tokens_done, int64_t tokens_per_step);
 
-/// "nothing to do: ...", and that setting to raise, for a run that ends at step `last`, where its checkpoint already is.
+/// "nothing to do: ...", and that setting to raise, for a run that ends at step `last`, where its checkpoint already
+/// is.
 std::string nothing_to_do(const Settings& settings, int64_t last, int64_t step, int64_t tokens_done,
                           int64_t tokens_per_step);
 
