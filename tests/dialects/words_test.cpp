@@ -413,6 +413,15 @@ TEST(Trl, AFileIsConvertedWithTheRewardsAndPromptsThatItLacks) {
   EXPECT_THAT(given_yaml(parsed), testing::AllOf(HasSubstr("functions: [exact]"), HasSubstr("prompts: p.jsonl")));
 }
 
+TEST(Trl, CommandsThatPlanAFileKnowItsTask) {
+  const std::string file = "num_generations: 4\nmax_steps: 40\n";
+  for (const char* command : {"plan", "explain memory", "explain schedule", "convert_config"})
+    EXPECT_EQ(read_text("grpo.yaml", file, "", command).settings.task, train::Learning::rewards) << command;
+  EXPECT_EQ(read_text("grpo.yaml", file + "accelerate_config: zero2\n", "", "plan").settings.task,
+            train::Learning::rewards);
+  EXPECT_THAT(given_yaml(read_text("grpo.yaml", file, "", "convert_config")), HasSubstr("task: rewards\n"));
+}
+
 TEST(Trl, FilesOfOtherTrainersAreRefused) {
   const std::string sft = "model_name_or_path: llama-5m\nlearning_rate: 1e-4\npacking: true\nmax_length: 512\n";
   for (const char* command : {"pretrain", "finetune_full", "finetune_lora", "finetune_dpo"})
@@ -427,6 +436,17 @@ TEST(Trl, FilesOfOtherTrainersAreRefused) {
   for (const char* command : {"grpo", "explain config", "plan", "convert_config"})
     EXPECT_EQ(read_text("grpo.yaml", grpo, "", command).settings.grpo.num_generations, 4) << command;
   EXPECT_EQ(read_text("grpo.yaml", grpo, "--task rewards").settings.grpo.num_generations, 4);
+  const std::string shared =
+      "model_name_or_path: llama-5m\ndataset_name: alpaca.json\nlearning_rate: 1e-4\nnum_train_epochs: 1\n"
+      "per_device_train_batch_size: 4\ngradient_accumulation_steps: 2\nbf16: true\noutput_dir: out/x\n";
+  for (const char* command : {"explain config", "explain memory", "plan", "convert_config"})
+    for (const char* more : {"use_peft: true\nlora_r: 8\n", "beta: 0.1\n", "packing: true\n"})
+      EXPECT_THAT(refusal_of("dpo.yaml", shared + more, "", command),
+                  testing::AllOf(HasSubstr("and this one has no key of that trainer alone\n"),
+                                 HasSubstr("if it is of trl grpo, say --task rewards; else say the settings")))
+          << command << " " << more;
+  EXPECT_EQ(read_text("grpo.yaml", shared, "", "grpo").settings.train.epochs, 1);
+  EXPECT_EQ(read_text("grpo.yaml", shared, "--task rewards", "plan").settings.train.epochs, 1);
 }
 
 TEST(Torchrun, ItsOptionsAreThoseOfLaunching) {

@@ -19,19 +19,41 @@ namespace {
 
 using config::Given;
 
-// Keys that SFTConfig and DPOConfig have, and GRPOConfig lacks.
-constexpr const char* kOfOthers[] = {"max_length", "packing", "assistant_only_loss", "completion_only_loss"};
+// Keys of `trl grpo` that those of SFT, DPO and other trainers lack.
+constexpr const char* kOfGrpo[] = {"num_generations",
+                                   "num_generations_eval",
+                                   "generation_batch_size",
+                                   "steps_per_generation",
+                                   "num_iterations",
+                                   "max_completion_length",
+                                   "reward_funcs",
+                                   "reward_weights",
+                                   "reward_model_name_or_path",
+                                   "scale_rewards",
+                                   "epsilon",
+                                   "epsilon_high",
+                                   "delta",
+                                   "importance_sampling_level",
+                                   "mask_truncated_completions",
+                                   "multi_objective_aggregation",
+                                   "use_bias_correction_kl",
+                                   "top_entropy_quantile",
+                                   "entropy_coef",
+                                   "off_policy_mask_threshold",
+                                   "vllm_importance_sampling_correction"};
 
 // SFT and DPO have files with the same keys, other batches and other defaults. So have trainers of others.
 void begin_trl(Reading& r) {
   if (r.command() == "grpo" || learns_from_rewards(r)) return trl_launcher(r);
-  const bool trains = r.command() == "pretrain" || r.command().starts_with("finetune");
-  const auto is_anothers = [&](const char* key) { return r.has(key); };
-  if (!trains && std::ranges::none_of(kOfOthers, is_anothers)) return trl_launcher(r);
-  r.refuse_file(trains ? fmt::format("TRL's files are read for trireme grpo, not for trireme {}", r.command())
-                       : "TRL's files are read for trireme grpo, and this one is of another trainer",
-                "say the settings of TRL's sft and dpo by Trireme's names: learning_rate is optimizer.lr, and so on "
-                "(docs/coming-from.md)");
+  constexpr std::string_view kNames =
+      "say the settings of TRL's sft and dpo by Trireme's names: learning_rate is optimizer.lr, and so on "
+      "(docs/coming-from.md)";
+  if (r.command() == "pretrain" || r.command().starts_with("finetune"))
+    return r.refuse_file(fmt::format("TRL's files are read for trireme grpo, not for trireme {}", r.command()), kNames);
+  if (std::ranges::none_of(kOfGrpo, [&](const char* key) { return r.has(key); }))
+    return r.refuse_file("TRL's files are read for trireme grpo, and this one has no key of that trainer alone",
+                         fmt::format("if it is of trl grpo, say --task rewards; else {}", kNames));
+  trl_launcher(r);
 }
 
 void trl_loss_type(Reading& r, const Given& entry) {
@@ -227,6 +249,7 @@ void trl_sampler(Reading& r) {
 }
 
 void finish_trl(Reading& r) {
+  if (r.command() != "grpo") r.suggest("task", "rewards");
   trl_batches(r);
   trl_length(r);
   trl_adapters(r);
