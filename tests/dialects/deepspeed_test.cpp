@@ -23,6 +23,30 @@ TEST(DeepSpeed, TwoOfThreeBatchSizesGiveTheThirdOnTheRanksThatStart) {
   EXPECT_EQ(of(R"({"train_micro_batch_size_per_gpu": 2})", "--devices 4").train.global_batch_size, 8);
 }
 
+TEST(DeepSpeed, MissingKeysOfAnOptimizerHaveItsDefaultsThere) {
+  const auto optimizer = [](const std::string& type, const std::string& params = "", const std::string& words = "") {
+    return of(R"({"optimizer": {"type": ")" + type + R"(", "params": {)" + params + "}}}", words).optimizer;
+  };
+  EXPECT_EQ(optimizer("Lion").betas, (std::array{0.9, 0.999}));
+  EXPECT_EQ(optimizer("Lion", R"("betas": [0.9, 0.98])").betas, (std::array{0.9, 0.98}));
+  EXPECT_EQ(optimizer("Lion", R"("betas": "auto")").betas, std::nullopt);
+  EXPECT_EQ(optimizer("Lion", "", "--optimizer SGD").betas, std::nullopt);  // which has none
+  EXPECT_EQ(optimizer("Adagrad").lr, 0.01);
+  EXPECT_EQ(optimizer("Adagrad", R"("lr": 0.5)").lr, 0.5);
+  EXPECT_EQ(optimizer("Adagrad", "", "--optimizer AdamW").lr, 0.001);
+  EXPECT_EQ(of(R"({"optimizer": {"type": "Adagrad"}, "scheduler": {"type": "WarmupDecayLR",
+                   "params": {"total_num_steps": 10}}})")
+                .optimizer.lr,
+            0.001);
+  const optim::OptimizerSettings muon = optimizer("Muon"), one_rate = optimizer("Muon", R"("lr": 0.1)");
+  EXPECT_EQ(muon.lr, 0.02);
+  EXPECT_EQ(muon.adam_lr, 3e-4);
+  EXPECT_EQ(muon.betas, (std::array{0.9, 0.95}));
+  EXPECT_EQ(muon.eps, 1e-10);
+  EXPECT_EQ(one_rate.lr, 0.1);
+  EXPECT_EQ(one_rate.adam_lr, std::nullopt);  // as lr
+}
+
 TEST(DeepSpeed, BatchSizesThatContradictEachOtherAreRefusedWithBothLines) {
   EXPECT_EQ(refused("{\n\"train_batch_size\": 64,\n\"train_micro_batch_size_per_gpu\": 4,\n"
                     "\"gradient_accumulation_steps\": 2\n}",

@@ -185,6 +185,7 @@ std::vector<Row> other_rows() {
 void finish_deepspeed(Reading& r) {
   ds::finish_precision(r);
   set_batch(r, "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps");
+  ds::suggest_rate(r);  // before shares of it
   ds::finish_scheduler(r);
   ds::finish_zero(r);
   ds::finish_optimizer(r);
@@ -197,22 +198,24 @@ void finish_deepspeed(Reading& r) {
 
 const Dialect& deepspeed() {
   static const Dialect kDialect = [] {
-    Dialect d{.name = "deepspeed",
-              .system = "DeepSpeed",
-              .about =
-                  "A JSON file, as `--deepspeed_config` or transformers' `deepspeed` takes it: "
-                  "`trireme pretrain MODEL --config ds.json --devices 8`. `auto` is what transformers makes of it: "
-                  "the run's own setting counts, or DeepSpeed's default. Keys that begin with `_` are comments.",
-              .marks = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
-                        "zero_optimization", "fp16", "bf16", "bfloat16", "gradient_clipping", "steps_per_print",
-                        "wall_clock_breakdown", "zero_allow_untested_optimizer", "scheduler", "tensor_parallel",
-                        "activation_checkpointing", "sequence_parallel_size", "torch_autocast", "prescale_gradients",
-                        "optimizer.type", "optimizer.params"},
-              .is_json = true,
-              .file_options = {"deepspeed", "deepspeed_config"},
-              .renamed_maps = {{"bfloat16", "bf16"}},
-              .drops_auto = drops_auto,
-              .finish = finish_deepspeed};
+    Dialect d{
+        .name = "deepspeed",
+        .system = "DeepSpeed",
+        .about =
+            "A JSON file, as `--deepspeed_config` or transformers' `deepspeed` takes it: "
+            "`trireme pretrain MODEL --config ds.json --devices 8`. `auto` is what transformers makes of it: "
+            "the run's own setting counts, or DeepSpeed's default. Keys that begin with `_` are comments. Norms and "
+            "biases are not decayed here, unless `optimizer.groups` gives them a decay.",
+        .marks = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+                  "zero_optimization", "fp16", "bf16", "bfloat16", "gradient_clipping", "steps_per_print",
+                  "wall_clock_breakdown", "zero_allow_untested_optimizer", "scheduler", "tensor_parallel",
+                  "activation_checkpointing", "sequence_parallel_size", "torch_autocast", "prescale_gradients",
+                  "optimizer.type", "optimizer.params"},
+        .is_json = true,
+        .file_options = {"deepspeed", "deepspeed_config"},
+        .renamed_maps = {{"bfloat16", "bf16"}},
+        .drops_auto = drops_auto,
+        .finish = finish_deepspeed};
     for (const auto& rows :
          {other_rows(), ds::precision_rows(), ds::zero_rows(), ds::optimizer_rows(), ds::scheduler_rows()})
       d.rows.insert(d.rows.end(), rows.begin(), rows.end());

@@ -65,6 +65,12 @@ void trust_bounds(Reading& r) {
       is_lamb ? r.tell(*one, "optimizer.trust_bounds") : r.ignore(*one, "only Lamb reads it");
 }
 
+// The file's optimizer; "" if another one counts more.
+std::string type_that_counts(const Reading& r) {
+  const std::string type = lower(r.text("optimizer.type"));
+  return lower(r.known("optimizer").value_or("")) == type ? type : "";
+}
+
 }  // namespace
 
 std::vector<Row> optimizer_rows() {
@@ -127,8 +133,24 @@ std::vector<Row> optimizer_rows() {
   };
 }
 
+void suggest_rate(Reading& r) {
+  constexpr std::string_view kRate = "optimizer.params.lr";
+  const std::string type = type_that_counts(r);
+  if (r.find(kRate) != nullptr || r.is_left(kRate) || r.is_left("scheduler.params.warmup_max_lr")) return;
+  if (lower(r.text("scheduler.type")) == "warmupdecaylr") return;  // which rises to 0.001
+  if (type == "adagrad") r.suggest("optimizer.lr", "0.01");
+  if (type != "muon") return;
+  r.suggest("optimizer.lr", "0.02");
+  r.suggest("optimizer.adam_lr", "3e-4");
+}
+
+// Where the defaults of DeepSpeed's optimizers are not Trireme's: FusedLion, and what Muon leaves to Adam.
 void finish_optimizer(Reading& r) {
   trust_bounds(r);
+  const std::string type = type_that_counts(r);
+  if ((type == "lion" || type == "muon") && !r.is_left("optimizer.params.betas"))
+    r.suggest("optimizer.betas", type == "lion" ? "[0.9, 0.999]" : "[0.9, 0.95]");
+  if (type == "muon" && !r.is_left("optimizer.params.eps")) r.suggest("optimizer.eps", "1e-10");
   if (r.find("optimizer.type") != nullptr && !r.is_left("optimizer.params.weight_decay"))
     r.suggest("optimizer.weight_decay", "0");
 }

@@ -15,6 +15,8 @@ void finish_zero(Reading& reading);
 void finish_precision(Reading& reading);
 void finish_optimizer(Reading& reading);
 void finish_scheduler(Reading& reading);
+/// The rate of an optimizer whose default is not 0.001.
+void suggest_rate(Reading& reading);
 
 /// The stage of ZeRO, which is 0 if it is not given.
 int64_t stage_of(const Reading& reading);
