@@ -143,6 +143,21 @@ TEST(LitGpt, FilesThatTuneHaveTheRatesOfItsFineTuning) {
   EXPECT_EQ(trained.train.min_lr, 6e-5);
 }
 
+TEST(LitGpt, WithoutAccumulationAWarmUpBeginsAtZero) {
+  const auto first_step = [](const std::string& global, const std::string& words = "") {
+    return read_text(
+               "pretrain.yaml",
+               "model_name: llama-5m\ndevices: 2\ntrain: {max_steps: 20, micro_batch_size: 4, global_batch_size: " +
+                   global + "}\n",
+               words)
+        .settings.lr_schedule.first_step;
+  };
+  EXPECT_EQ(first_step("8"), 0);   // its step k has (k - 1) / warmup
+  EXPECT_EQ(first_step("16"), 1);  // (k - 1/2) / warmup
+  EXPECT_EQ(first_step("8", "--train.lr_decay WarmupLR"), 1);
+  EXPECT_EQ(first_step("8", "--lr_schedule.first_step 1"), 1);
+}
+
 TEST(LitGpt, FilesThatTuneHaveAConversationInARowAndAlpacasPrompts) {
   const std::string start = "checkpoint_dir: base\ntrain: {epochs: 2}\n";
   const auto of = [&](const std::string& more, const std::string& command = "finetune_lora") {

@@ -270,6 +270,23 @@ TEST(Trl, DapoCountsTheTokensOfTheWholeRollout) {
   }
 }
 
+TEST(Trl, SchedulesOfDeepSpeedAndPyTorchCountStepsAsTheyDo) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\n";
+  for (const char* schedule : {"WarmupLR", "WarmupDecayLR", "OneCycleLR"})
+    EXPECT_EQ(read_text("grpo.yaml", start, std::string("--train.lr_decay ") + schedule, "grpo")
+                  .settings.lr_schedule.first_step,
+              1)
+        << schedule;
+  const Folder folder;
+  const std::string words =
+      "--deepspeed_config " +
+      folder.write("ds.json", R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": "auto",
+          "total_num_steps": "auto", "warmup_max_lr": "auto"}}})");
+  const Settings s = read_text("grpo.yaml", start, words, "grpo").settings;
+  EXPECT_EQ(s.train.lr_decay, optim::LrDecay::warmup_decay_lr);
+  EXPECT_EQ(s.lr_schedule.first_step, 1);
+}
+
 TEST(Trl, SchedulesOfTransformersHaveTheirOptions) {
   const std::string start = "num_generations: 4\nmax_steps: 40\nlearning_rate: 1e-5\nlr_scheduler_type: ";
   const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more, "", "grpo").settings; };

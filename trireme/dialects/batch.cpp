@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 
 #include "trireme/base/text.h"
@@ -74,6 +75,13 @@ void set_warmup_share(Reading& r, const config::Given& share, std::string_view l
                        : part == PartOfStep::nothing ? std::floor(warmup)
                                                      : warmup;
   r.set("train.lr_warmup_steps", std::to_string(std::llround(whole)), share);
+}
+
+void suggest_first_step_0(Reading& r) {
+  constexpr std::string_view kReaders[] = {"cosine", "linear", "constant", "wsd", "polynomial", "inverse_sqrt"};
+  const std::string schedule = lower(r.known("train.lr_decay").value_or(""));
+  if (std::ranges::find(kReaders, std::string_view(schedule)) != std::end(kReaders))
+    r.suggest("lr_schedule.first_step", "0");
 }
 
 }  // namespace trireme::dialects

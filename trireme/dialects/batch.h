@@ -1,5 +1,5 @@
 // What follows from several keys: two of three batch sizes give the third on the ranks that start, B = m x g x
-// data-parallel ranks; and a warm-up may be a share of the run.
+// data-parallel ranks; a warm-up may be a share of the run; and a schedule counts its steps from 0 or from 1.
 #pragma once
 
 #include <string_view>
@@ -19,5 +19,9 @@ enum class PartOfStep { nearest, a_step, nothing };
 /// run's length is not known; `lengths` says which keys would give that, or the steps.
 void set_warmup_share(Reading& reading, const config::Given& share, std::string_view lengths,
                       PartOfStep part = PartOfStep::nearest);
+
+/// The first step has number 0 in the schedule's formula, as in PyTorch, where the schedule has such a setting: those
+/// of DeepSpeed and OneCycleLR count in one way only.
+void suggest_first_step_0(Reading& reading);
 
 }  // namespace trireme::dialects

@@ -163,7 +163,7 @@ void tunix_schedule(Reading& r) {
                         r.find("scheduler.warmup_steps_ratio") != nullptr;
   if (!is_meant || r.known("train.lr_decay") != "cosine") return;
   r.suggest("train.min_lr", "0");
-  r.suggest("lr_schedule.first_step", "0");
+  suggest_first_step_0(r);
 }
 
 void betas(Reading& r) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "trireme/dialects/batch.h"
 #include "trireme/dialects/litgpt_model.h"
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/offload.h"
@@ -69,7 +70,15 @@ void tuning_schedule(Reading& r) {
     r.take_back(*entry, entry->key);
     r.ignore(*entry, "LitGPT does not read it when it tunes: rates fall to 0");
   }
-  r.suggest("lr_schedule.first_step", "0");
+  suggest_first_step_0(r);
+}
+
+// LitGPT's pretrain.py counts micro-batches from 0, and a step has the rate of its last one. Step k of a warm-up has
+// (k - 1/g) / warmup with g micro-batches a step. That is k - 1 for one, and nearest to k for more.
+void pretraining_schedule(Reading& r) {
+  const auto global = r.known_count("train.global_batch_size"), micro = r.known_count("train.micro_batch_size");
+  const bool accumulates = !global || !micro || *global != *micro * r.data_ranks();
+  if (!accumulates && lower(r.known("train.lr_decay").value_or("")) == "cosine") suggest_first_step_0(r);
 }
 
 // LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They learn
@@ -123,6 +132,7 @@ void finish_litgpt(Reading& r) {
   r.suggest("save.keep_last", "0");
   r.suggest("train.global_batch_size", tunes ? "16" : "512");
   r.suggest("train.micro_batch_size", tunes ? "1" : "4");
+  if (!tunes) pretraining_schedule(r);
   r.suggest("train.lr_warmup_steps", tunes ? "100" : "2000");
   r.suggest("train.max_norm", tunes ? "null" : "1.0");
   r.suggest("train.min_lr", tunes ? "0" : "4e-5");
@@ -145,7 +155,9 @@ const Dialect& litgpt() {
         .system = "LitGPT",
         .about =
             "LitGPT's flags, and the YAML of its config hub: `trireme pretrain --config pythia.yaml`, or any "
-            "`litgpt` command line with `trireme` in its place. Keys that are not in this table are Trireme's own.",
+            "`litgpt` command line with `trireme` in its place. Keys that are not in this table are Trireme's own. "
+            "LitGPT decays all parameters. Norms and biases are not decayed here, unless `optimizer.groups` gives them "
+            "a decay.",
         .marks = {"data.class_path", "data.init_args", "optimizer.class_path", "optimizer.init_args", "model_name",
                   "model_config", "initial_checkpoint_dir", "checkpoint_dir", "tokenizer_dir", "logger_name", "lora_r",
                   "lora_alpha", "access_token", "train.tie_embeddings", "sharding_strategy", "bucketing_strategy"},

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trireme/base/text.h"
+#include "trireme/dialects/batch.h"
 #include "trireme/dialects/hydra_rules.h"
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/reading.h"
@@ -259,7 +260,7 @@ void finish_trl(Reading& r) {
   trl_warmup(r);
   r.suggest("optimizer.lr", "1e-6");
   trl_schedule(r);
-  r.suggest("lr_schedule.first_step", "0");
+  suggest_first_step_0(r);
   r.suggest("optimizer.weight_decay", "0");
   r.suggest("train.max_norm", "1.0");
   r.suggest("save.keep_last", "0");
