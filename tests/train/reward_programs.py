@@ -212,7 +212,7 @@ def bad_input_is_refused(j):
     some = r.folder / "some.jsonl"
     some.write_text(j.prompts.read_text() + long.read_text())
     result = r.run(j.command("some-long", train__max_steps=1, grpo__val_prompts=some, grpo__system="Be brief."))
-    ring.check(result.code == 0 and "12 held out, 1 too long and left out" in result.out, "held-out prompts that are too long are told", str(result))
+    ring.check(result.code == 0 and "12 held out, 1 too long and left out (grpo.max_prompt_length " in result.out, "held-out prompts that are too long are told", str(result))
     ring.check("grpo.system has no effect, because no prompt is a conversation" in result.out, "a system message is told that no prompt can have", str(result))
     unanswered = r.folder / "unanswered.jsonl"
     unanswered.write_text('{"prompt": "a"}\n')

@@ -222,6 +222,12 @@ TEST(Setup, AnswersLongerThanTheirCacheHoldsAreRefused) {
     return data::refusal([&] { complete_grpo(parsed); });
   };
   EXPECT_EQ(refusal_of("57"), "not refused");
+  // A default gives way, and a length that was given does not.
+  const std::vector<std::string> words = {folder.path().string(), "--devices=1", "--task=rewards",
+                                          "--grpo.prompts=p.jsonl", "--grpo.max_completion_length=57"};
+  ParsedSettings shorter = parse_settings(words);
+  complete_grpo(shorter);
+  EXPECT_EQ(shorter.settings.grpo.max_prompt_length, 8);
   EXPECT_EQ(refusal_of("58"),
             "a prompt of grpo.max_prompt_length 8 with an answer of grpo.max_completion_length 58 needs 65 tokens, and "
             "the model has 64 positions here, because a longer text would rotate the keys in the cache anew "

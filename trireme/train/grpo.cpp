@@ -219,8 +219,10 @@ class Grpo : public Task {
   }
 
   std::vector<std::string> introduction() const override {
-    const auto left_out = [](const PromptSet& prompts) {
-      return prompts.too_long > 0 ? fmt::format(", {} too long and left out", prompts.too_long) : std::string();
+    const auto left_out = [this](const PromptSet& prompts) {
+      return prompts.too_long > 0 ? fmt::format(", {} too long and left out (grpo.max_prompt_length {})",
+                                                prompts.too_long, g_.max_prompt_length)
+                                  : std::string();
     };
     std::string about = base::plural(std::ssize(questions_.all), "prompt") + left_out(questions_);
     if (!held_out_.all.empty()) about += fmt::format("; {} held out{}", held_out_.all.size(), left_out(held_out_));
@@ -439,7 +441,13 @@ void complete_grpo(ParsedSettings& parsed) {
   const int64_t cp = s.mesh.cp.value_or(1);
   leave_out_dropout(parsed, "makes the model that learns another one than the model that answers");
   const model::ModelConfig config = model::config_of(s.model);
-  const int64_t longest = config.longest_sequence(), places = most_places(s.grpo);
+  const int64_t longest = config.longest_sequence();
+  // The default of prompts gives way to a small model or a long answer.
+  const int64_t room = std::min(config.longest_generation(), s.train.max_seq_length.value_or(longest)) -
+                       s.grpo.max_completion_length + 1;
+  if (parsed.provenance.at("grpo.max_prompt_length").kind == config::Source::Kind::built_in && room >= 1)
+    s.grpo.max_prompt_length = std::min(s.grpo.max_prompt_length, room);
+  const int64_t places = most_places(s.grpo);
   const auto in_steps = [](int64_t tokens, int64_t step) { return (tokens + step - 1) / step * step; };
   if (!s.train.max_seq_length)
     s.train.max_seq_length =

@@ -151,7 +151,9 @@ config::Section section(GrpoSettings& s) {
            {"grpo.masked_completions_count", &s.masked_completions_count,
             "answers that grpo.mask_truncated_completions leaves out count in means over answers, with a loss of 0 "
             "(TRL)"},
-           {"grpo.max_prompt_length", &s.max_prompt_length, "prompts with more tokens are left out", count("tokens")},
+           {"grpo.max_prompt_length", &s.max_prompt_length,
+            "prompts with more tokens are left out; the default is less where the model has no room for it",
+            count("tokens")},
            {"grpo.max_completion_length", &s.max_completion_length, "an answer ends after this many tokens",
             count("tokens")},
            {"grpo.temperature", &s.temperature, "of sampling, and of all log-probabilities", Rules{.above = 0}},
