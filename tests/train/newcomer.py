@@ -68,6 +68,7 @@ ANSWERS = [
     ("pretrain run.yaml", 2, ["run.yaml is a file of settings", "--config run.yaml"]),
     ("convert_config ds_config.json --output made.yaml", 2, ["ds_config.json is a file of settings", "--config ds_config.json"]),
     ("convert_config --config run.yaml --output made.yaml", 0, ["wrote made.yaml"]),
+    ("convert_config --config run.yaml --output ./run.yaml", 2, ["--output ./run.yaml is the file that --config reads", "name another --output"]),
     ("convert_config llama-5m --output made.yaml", 2, ["there is nothing to convert", "--config ds.json"]),
     ("pretrain --config ''", 2, ["--config needs the path of a YAML file"]),
     ("pretrain llama-5m --config /dev/stdin --devices 2 --train.max_steps 1", 2, ["the settings in /dev/stdin can be read once", "write them to a file"]),

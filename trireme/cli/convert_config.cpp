@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -34,7 +36,7 @@ int run_convert_config(Arguments arguments) {
                                       &output,
                                       "file for the YAML",
                                       {.absent = "none", .when_absent = "standard output", .writes_file = true}}}};
-  const ParsedSettings parsed = read_settings(arguments, {.command = "convert_config", .own = {own}});
+  ParsedSettings parsed = read_settings(arguments, {.command = "convert_config", .own = {own}});
   if (parsed.help) {
     fmt::print("{}", kConvertConfigUsage);
     return 0;
@@ -46,6 +48,15 @@ int run_convert_config(Arguments arguments) {
     throw UsageError(
         "error: there is nothing to convert; name the other system's file: trireme convert_config --config ds.json");
   validate_places(std::vector<config::Section>{own});
+  for (const std::string& file : parsed.files) {
+    std::error_code ignored;
+    if (output && std::filesystem::is_regular_file(file, ignored) &&
+        std::filesystem::equivalent(file, *output, ignored))
+      throw UsageError(fmt::format(
+          "error: --output {} is the file that --config reads, which would be lost; name another --output", *output));
+  }
+  // Typed here it is meant for this command's own file. A run whose settings had it would replace earlier runs.
+  if (parsed.typed("overwrite")) parsed.provenance["overwrite"] = {config::Source::Kind::built_in, "default", ""};
   std::string text;
   for (const config::Account& account : parsed.accounts)
     if (account.is_ignored)
