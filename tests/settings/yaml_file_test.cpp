@@ -201,6 +201,20 @@ TEST(YamlFile, ItemsOfAListThatIsTypedMayBeInQuotes) {
   EXPECT_EQ(items(R"(["\d+", b\n])"), (Items{"\\d+", "b\\n"})) << "no escape of JSON, no quotes";
 }
 
+TEST(YamlFile, AMergeKeyBringsTheKeysOfOtherMaps) {
+  const Settings s = settings_of(
+      "train: &first {max_norm: 0.5, max_steps: 7, log_interval: 3}\n"
+      "eval:\n  interval: 9\n"
+      "optimizer: {<<: {lr: 1e-2, eps: 1e-6}, lr: 1e-4}\n"
+      "data:\n  <<: [{val_split_fraction: 0.5}, {val_split_fraction: 0.25, name: TextFiles}]\n");
+  EXPECT_EQ(s.optimizer.lr, 1e-4);  // the map's own key counts more
+  EXPECT_EQ(s.optimizer.eps, 1e-6);
+  EXPECT_EQ(s.data.val_split_fraction, 0.5);  // of several maps the first
+  EXPECT_EQ(s.train.max_steps, 7);
+  EXPECT_EQ(settings_of("<<: {seed: 3}\n").seed, 3);
+  EXPECT_THAT(refusal_of_file("train: {<<: {max_nrom: 1}}\n"), HasSubstr("unknown setting train.max_nrom"));
+}
+
 TEST(YamlFile, AMissingFileOrAFolderIsRefusedByPath) {
   EXPECT_THAT(refusal({"--config", "not/there.yaml"}), HasSubstr("cannot open not/there.yaml: No such file"));
   EXPECT_THAT(refusal({"--config", "/"}), HasSubstr("cannot read /: Is a directory"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
@@ -64,8 +65,44 @@ class Reader {
     return text_.place(static_cast<size_t>(mark.line));
   }
 
-  void flatten(const YAML::Node& map, const std::string& prefix, int depth) {
+  using Entries = std::vector<std::pair<YAML::Node, YAML::Node>>;
+
+  static bool has_key(const Entries& entries, const YAML::Node& key) {
+    return key.IsScalar() && std::ranges::any_of(entries, [&](const auto& entry) {
+             return entry.first.IsScalar() && entry.first.Scalar() == key.Scalar();
+           });
+  }
+
+  // The keys of a map, and those that its merge key (<<: *others) brings: of a map or a list of maps, the first counts,
+  // and the map's own count more.
+  static Entries entries_of(const YAML::Node& map, int depth) {
+    Entries entries, merged;
     for (const auto& entry : map) {
+      const YAML::Node& value = entry.second;
+      const bool is_list =
+          value.IsSequence() && std::all_of(value.begin(), value.end(), [](const auto& one) { return one.IsMap(); });
+      const bool merges = entry.first.IsScalar() && entry.first.Scalar() == "<<" && entry.first.Tag() != "!";
+      if (!merges || depth > kDeepest || !(value.IsMap() || is_list)) {
+        entries.emplace_back(entry.first, value);
+        continue;
+      }
+      const auto merge = [&](const YAML::Node& others) {
+        for (auto& other : entries_of(others, depth + 1))
+          if (!has_key(merged, other.first)) merged.push_back(std::move(other));
+      };
+      if (value.IsMap()) {
+        merge(value);
+      } else {
+        for (const YAML::Node& others : value) merge(others);
+      }
+    }
+    for (auto& other : merged)  // which has each key once
+      if (!has_key(entries, other.first)) entries.push_back(std::move(other));
+    return entries;
+  }
+
+  void flatten(const YAML::Node& map, const std::string& prefix, int depth) {
+    for (const auto& entry : entries_of(map, depth)) {
       const Source source = at(entry.first.Mark());
       if (!entry.first.IsScalar() || entry.first.Scalar().empty() ||
           entry.first.Scalar().size() > FileText::kMostBytesShown || depth > kDeepest) {
