@@ -218,5 +218,13 @@ TEST(Accelerate, WhatItDoesNotHaveIsToldFromWhatIsNotForUs) {
   EXPECT_THAT(wrong("num_processes: 4\n"), HasSubstr("has no distributed_type"));
 }
 
+TEST(Accelerate, SequenceParallelismWithoutTensorParallelismSaysWhatReadsIt) {
+  const ParsedSettings parsed = read_text("config.yaml",
+                                          "distributed_type: MEGATRON_LM\nnum_processes: 2\nmegatron_lm_config:\n"
+                                          "  megatron_lm_tp_degree: 1\n  megatron_lm_sequence_parallelism: true\n");
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("megatron_lm_sequence_parallelism: ignored: only a megatron_lm_tp_degree "
+                                             "above 1 reads it\n"));
+}
+
 }  // namespace
 }  // namespace trireme::dialects

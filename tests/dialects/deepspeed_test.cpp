@@ -47,6 +47,20 @@ TEST(DeepSpeed, MissingKeysOfAnOptimizerHaveItsDefaultsThere) {
   EXPECT_EQ(one_rate.adam_lr, std::nullopt);  // as lr
 }
 
+TEST(DeepSpeed, ValuesThatAskForNothingAreNotRefused) {
+  const ParsedSettings parsed =
+      read_text("ds.json", R"({"fp16": null, "steps_per_print": "inf", "optimizer": {"type": "AdamW", "params": {
+                "fp32_optimizer_states": true, "eps_inside_sqrt": false, "ns_method": "gram", "dampening": 0.00}}})");
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("fp16: ignored: it is empty\n"));
+  EXPECT_GT(parsed.settings.train.log_interval, 1'000'000);
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("optimizer.params.dampening: ignored: it is off\n"));
+  EXPECT_THAT(refused(R"({"steps_per_print": "often"})"),
+              HasSubstr("steps_per_print wants a whole number, not often\n"));
+  EXPECT_THAT(refused(R"({"optimizer": {"type": "AdamW", "params": {"fp32_optimizer_states": false}}})"),
+              HasSubstr("moments are kept in fp32 here\n"));
+  EXPECT_THAT(refused(R"({"fp17": null})"), HasSubstr("DeepSpeed has no key fp17"));
+}
+
 TEST(DeepSpeed, BatchSizesThatContradictEachOtherAreRefusedWithBothLines) {
   EXPECT_EQ(refused("{\n\"train_batch_size\": 64,\n\"train_micro_batch_size_per_gpu\": 4,\n"
                     "\"gradient_accumulation_steps\": 2\n}",

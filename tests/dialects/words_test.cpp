@@ -377,6 +377,24 @@ TEST(Trl, FieldsThatDecideNothingAreIgnoredAndOthersRefusedByName) {
   EXPECT_THAT(refused("lr_scheduler_kwargs:\n  num_cycles: 2\n"), HasSubstr("is not built yet"));
 }
 
+TEST(Trl, OneMistakeIsToldOnce) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\n";
+  EXPECT_EQ(refusal_of("grpo.yaml", start + "eval_strategy: steps\neval_steps: 0.5\n", "", "grpo"),
+            "error: eval_steps wants a whole number, not 0.5\n  grpo.yaml:4: eval_steps: 0.5\n"
+            "  a share of the run is not read: give steps");
+  EXPECT_EQ(refusal_of("grpo.yaml", start + "fp16: true\nbf16: true\n", "", "grpo"),
+            "error: bf16 and fp16 are both true\n  grpo.yaml:4: bf16: true\n  grpo.yaml:3: fp16: true\n"
+            "  keep one of them");
+}
+
+TEST(Trl, ValuesThatAskForNothingAreComparedAsNumbers) {
+  const std::string start = "num_generations: 4\nmax_steps: 40\n";
+  for (const char* line : {"repetition_penalty: 1.00", "repetition_penalty: 1e0", "top_entropy_quantile: 1.00",
+                           "entropy_coef: 0.00", "neftune_noise_alpha: 0.", "lr_scheduler_kwargs: {num_cycles: .5}"})
+    EXPECT_EQ(refusal_of("grpo.yaml", start + line + "\n", "", "grpo"), "") << line;
+  EXPECT_THAT(refusal_of("grpo.yaml", start + "repetition_penalty: 1.01\n", "", "grpo"), HasSubstr("is not built yet"));
+}
+
 TEST(Trl, AccelerateConfigIsAFileOrOneOfItsOwn) {
   const std::string start = "num_generations: 8\nmax_steps: 40\n";
   const auto of = [&](const std::string& more, const std::string& words = "") {

@@ -94,8 +94,10 @@ std::vector<Row> mesh_rows() {
        .becomes = "mesh.sequence_parallel, with mesh.tp above 1",
        .by =
            [](Reading& r, const Given& entry) {
-             const bool counts = r.flag(entry.key) && r.count(in(kMegatron, "tp_degree")).value_or(1) > 1;
-             counts ? r.set("mesh.sequence_parallel", "true", entry) : r.ignore(entry, "it is off");
+             if (!r.flag(entry.key)) return r.ignore(entry, "it is off");
+             if (r.count(in(kMegatron, "tp_degree")).value_or(1) <= 1)
+               return r.ignore(entry, "only a megatron_lm_tp_degree above 1 reads it");
+             r.set("mesh.sequence_parallel", "true", entry);
            }},
       {.key = "megatron_lm_config.megatron_lm_recompute_activations",
        .takes = flag,

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
+#include "trireme/base/units.h"
 #include "trireme/dialects/batch.h"
 #include "trireme/dialects/deepspeed_parts.h"
 #include "trireme/dialects/dialect.h"
@@ -51,6 +53,14 @@ void loggers(Reading& r, const Given& entry) {
   r.set("train.loggers", events && csv ? "[tensorboard, csv]" : events ? "[tensorboard]" : "[csv]", entry);
 }
 
+void print_interval(Reading& r, const Given& entry) {
+  if (lower(entry.text) == "inf") return r.set("train.log_interval", "1000000000000000", entry);  // beyond every run
+  if (entry.kind == Given::Kind::list || !base::parse_count(entry.text))
+    return r.refuse(entry, fmt::format("steps_per_print wants a whole number, not {}", entry.text),
+                    "give a number of steps, or \"inf\" for never");
+  r.set("train.log_interval", std::to_string(*base::parse_count(entry.text)), entry);
+}
+
 void stages(Reading& r, const Given& entry) { r.set("mesh.pp", entry.text, entry); }
 
 // What it reads as a DeepSpeedConfigModel (config_utils.py). A stage has to be said, because all else depends on it.
@@ -80,7 +90,7 @@ std::vector<Row> other_rows() {
        .becomes = "train.max_norm: 0 is null",
        .by = ds::clip,
        .automatic = "train.max_norm is left"},
-      {.key = "steps_per_print", .takes = count, .setting = "train.log_interval"},
+      {.key = "steps_per_print", .becomes = "train.log_interval; inf is never", .by = print_interval},
       {.key = "seed", .takes = count, .setting = "seed"},
       {.key = "wall_clock_breakdown",
        .takes = flag,

@@ -47,6 +47,11 @@ void bias_correction(Reading& r, const Given& entry) {
   r.refuse(entry, "moments are always corrected for their bias here", "say bias_correction true, or leave it out");
 }
 
+void state_dtype(Reading& r, const Given& entry) {
+  if (r.flag(entry.key)) return r.ignore(entry, "moments are kept in fp32");
+  r.refuse(entry, "moments are kept in fp32 here", "say fp32_optimizer_states true, or leave it out");
+}
+
 void norm_of_optimizer(Reading& r, const Given& entry) {
   r.refuse(entry, "DeepSpeed's optimizers have no max_grad_norm", "say gradient_clipping");
 }
@@ -110,6 +115,14 @@ std::vector<Row> optimizer_rows() {
        .takes = flag,
        .becomes = "nothing: refused unless true",
        .by = bias_correction},
+      {.key = "optimizer.params.fp32_optimizer_states",
+       .takes = flag,
+       .becomes = "nothing: refused unless true",
+       .by = state_dtype},
+      {.key = "optimizer.params.eps_inside_sqrt",
+       .takes = flag,
+       .refused = "LAMB adds eps to the root, not inside of it; leave it out"},
+      {.key = "optimizer.params.ns_method", .takes = text, .ignored = "Muon's iteration has one form here"},
       {.key = "optimizer.params.max_grad_norm",
        .takes = number,
        .becomes = "nothing: refused, as by DeepSpeed",

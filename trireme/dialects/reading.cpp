@@ -19,7 +19,10 @@ namespace {
 bool asks_for_nothing(const Row& row, const Given& entry) {
   constexpr std::string_view kNothing[] = {"false", "0", "none", "no", "[]", "0.0"};
   const std::string text = lower(entry.text);
-  const auto is_it = [&](std::string_view word) { return text == lower(word); };
+  const auto number = base::parse_number(text);  // 1.00 and 1e0 are 1.0
+  const auto is_it = [&](std::string_view word) {
+    return text == lower(word) || (number && number == base::parse_number(word));
+  };
   return std::ranges::any_of(kNothing, is_it) || std::ranges::any_of(row.off, is_it);
 }
 
@@ -93,7 +96,10 @@ void Reading::translate(const Given& entry) {
   const Row* row = find_row(dialect_, entry.key);
   if (row == nullptr) {
     if (dialect_.is_json && is_comment(entry.key)) return ignore(entry, "it begins with _, so it is a comment");
-    if (entry.kind == Given::Kind::section) return ignore(entry, "it is empty");
+    const std::string below = entry.key + ".";
+    const bool is_map = std::ranges::any_of(dialect_.rows, [&](const Row& one) { return one.key.starts_with(below); });
+    if (entry.kind == Given::Kind::section || (entry.kind == Given::Kind::null && is_map))
+      return ignore(entry, "it is empty");
     Given native = entry;
     table_.translate(native);
     if (dialect_.takes_native_keys && table_.find(native.key) != nullptr) {

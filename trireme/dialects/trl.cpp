@@ -22,25 +22,17 @@ using config::Given;
 
 // Keys of `trl grpo` that those of SFT, DPO and other trainers lack.
 constexpr const char* kOfGrpo[] = {"num_generations",
-                                   "num_generations_eval",
                                    "generation_batch_size",
                                    "steps_per_generation",
                                    "num_iterations",
                                    "max_completion_length",
                                    "reward_funcs",
                                    "reward_weights",
-                                   "reward_model_name_or_path",
                                    "scale_rewards",
                                    "epsilon",
                                    "epsilon_high",
                                    "delta",
                                    "importance_sampling_level",
-                                   "mask_truncated_completions",
-                                   "multi_objective_aggregation",
-                                   "use_bias_correction_kl",
-                                   "top_entropy_quantile",
-                                   "entropy_coef",
-                                   "off_policy_mask_threshold",
                                    "vllm_importance_sampling_correction"};
 
 // SFT and DPO have files with the same keys, other batches and other defaults. So have trainers of others.
@@ -94,6 +86,10 @@ void trl_rewards(Reading& r, const Given& entry) {
 }
 
 void trl_half(Reading& r, const Given& entry) {
+  if (r.flag("bf16") && r.flag("fp16")) {
+    if (entry.key == "bf16") r.refuse_both(entry, *r.find("fp16"), "bf16 and fp16 are both true", "keep one of them");
+    return;
+  }
   if (r.flag(entry.key)) return r.set("precision", entry.key == "bf16" ? "bf16-mixed" : "16-mixed", entry);
   if (r.find("accelerate_config") != nullptr) return r.ignore(entry, "it is off, so accelerate_config says it");
   const Given* other = r.find(entry.key == "bf16" ? "fp16" : "bf16");
@@ -198,6 +194,7 @@ void trl_evaluations(Reading& r) {
   constexpr std::string_view kNever = "1000000000000000";  // beyond every run
   const Given *when = r.find("eval_strategy"), *steps = r.find("eval_steps");
   const std::string strategy = lower(r.text("eval_strategy", "no"));
+  if (steps != nullptr && r.is_settled(*steps)) return;  // refused
   if (strategy == "steps") {
     steps != nullptr ? r.tell(*when, "eval.interval") : r.set("eval.interval", r.text("logging_steps", "10"), *when);
     if (steps != nullptr) r.set("eval.interval", steps->text, *steps);
@@ -296,7 +293,8 @@ const Dialect& trl() {
         .about =
             "The YAML of `trl grpo`, with TRL's defaults: `trireme grpo --config grpo.yaml --grpo.prompts train.jsonl "
             "--reward.functions [exact]`. Its batches count answers; here they count prompts. Adapters have no dropout "
-            "unless the file asks for it.",
+            "unless the file asks for it. TRL leaves no prompt out; here those of more than `grpo.max_prompt_length` "
+            "tokens are.",
         .marks = {"num_generations", "max_completion_length", "reward_funcs", "model_name_or_path", "scale_rewards",
                   "per_device_train_batch_size", "steps_per_generation", "generation_batch_size"},
         .rows =
@@ -454,7 +452,15 @@ const Dialect& trl() {
                 {.key = "eval_strategy",
                  .takes = text,
                  .becomes = "eval.interval: that of eval_steps, or beyond the run if it is no"},
-                {.key = "eval_steps", .takes = count, .becomes = "eval.interval, if eval_strategy is steps"},
+                {.key = "eval_steps",
+                 .takes = number,
+                 .becomes = "eval.interval, if eval_strategy is steps",
+                 .by =
+                     [](Reading& r, const Given& entry) {
+                       if (!r.count(entry.key))
+                         r.refuse(entry, fmt::format("eval_steps wants a whole number, not {}", entry.text),
+                                  "a share of the run is not read: give steps");
+                     }},
                 {.key = "logging_steps", .takes = count, .setting = "train.log_interval"},
                 {.key = "logging_strategy", .takes = text, .ignored = kMetrics},
                 {.key = "logging_first_step", .takes = flag, .ignored = kMetrics},
