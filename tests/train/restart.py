@@ -132,6 +132,8 @@ def other_programs_are_launched(r):
             (["--nproc_per_node", "two", "--", "true"], "nproc_per_node wants a whole number or auto, not 'two'"),
             (["--nproc_per_nod", "2", "--", "true"], "the nearest is nproc_per_node"),
             (["--zzzzzzzzzz", "2", "--", "true"], "trireme launch --help lists its settings"),
+            (["--mixed_precision", "bf16", "--", "true"], "it is an option of accelerate launch; give precision behind --"),
+            (["--multi_gpu", "--", "true"], "it is an option of accelerate launch; give strategy behind --"),
             (["--nproc_per_node", "2"], "trireme launch needs a program"),
             (["--nproc_per_node", "2", "no-such-program"], "no-such-program"),
             (["--nnodes", "1:4", "--", "true"], "--nnodes 1:4 needs --rdzv_endpoint HOST:PORT"),
