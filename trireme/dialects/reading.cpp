@@ -97,7 +97,8 @@ void Reading::translate(const Given& entry) {
   if (row == nullptr) {
     if (dialect_.is_json && is_comment(entry.key)) return ignore(entry, "it begins with _, so it is a comment");
     const std::string below = entry.key + ".";
-    const bool is_map = std::ranges::any_of(dialect_.rows, [&](const Row& one) { return one.key.starts_with(below); });
+    const bool is_map = table_.find(entry.key) == nullptr &&
+                        std::ranges::any_of(dialect_.rows, [&](const Row& one) { return one.key.starts_with(below); });
     if (entry.kind == Given::Kind::section || (entry.kind == Given::Kind::null && is_map))
       return ignore(entry, "it is empty");
     Given native = entry;
