@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tests/data/refusal.h"
 #include "tests/data/temporary_folder.h"
@@ -19,17 +21,38 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // 256 bytes, and "he".
-text::PipelineTokenizer tokenizer_with_he() {
+nlohmann::json file_with_he() {
   nlohmann::json vocab = nlohmann::json::object();
   for (int b = 0; b < 256; ++b) vocab[text::to_byte_letters(std::string(1, static_cast<char>(b)))] = b;
   vocab["he"] = 256;
-  const nlohmann::json file = {
-      {"version", "1.0"},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
-      {"decoder", {{"type", "ByteLevel"}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"h e"}}}}};
-  return text::PipelineTokenizer(text::parse_tokenizer_json(file.dump(), "tokenizer.json"));
+  return {{"version", "1.0"},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"h e"}}}}};
+}
+
+text::PipelineTokenizer tokenizer_with_he() {
+  return text::PipelineTokenizer(text::parse_tokenizer_json(file_with_he().dump(), "tokenizer.json"));
+}
+
+// As above, with <s> (257) before each text, and </s> (258) behind it.
+constexpr int32_t kBegin = 257, kEnd = 258;
+
+text::PipelineTokenizer tokenizer_with_ends() {
+  nlohmann::json file = file_with_he();
+  for (const auto& [id, name] : {std::pair(kBegin, "<s>"), std::pair(kEnd, "</s>")})
+    file["added_tokens"].push_back({{"id", id},
+                                    {"content", name},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", true}});
+  text::TokenizerParts parts = text::parse_tokenizer_json(file.dump(), "tokenizer.json");
+  parts.before = {kBegin}, parts.after = {kEnd};
+  parts.bos = kBegin, parts.eos = kEnd;
+  return text::PipelineTokenizer(std::move(parts));
 }
 
 TEST(EncodePair, TheTokensBehindTheContextAreJudged) {
@@ -46,6 +69,27 @@ TEST(EncodePair, TheTokensBehindTheContextAreJudged) {
   const ScoredText alone = encode_pair(tokenizer, "", "he");
   EXPECT_THAT(alone.tokens, ElementsAre('\n', 256));
   EXPECT_EQ(alone.first, 1);
+}
+
+TEST(EncodeContext, ATextThatBringsItsFirstTokenGetsNoOther) {
+  const text::PipelineTokenizer tokenizer = tokenizer_with_ends();
+  EXPECT_THAT(encode_context(tokenizer, "x"), ElementsAre(kBegin, 'x', kEnd));
+  EXPECT_THAT(encode_context(tokenizer, "<s>x"), ElementsAre(kBegin, 'x'));
+  const ScoredText pair = encode_pair(tokenizer, "<s>x", " he");
+  EXPECT_THAT(pair.tokens, ElementsAre(kBegin, 'x', ' ', 256));
+  EXPECT_EQ(pair.first, 2);
+  const ScoredText alone = encode_pair(tokenizer, "", "<s>he");
+  EXPECT_THAT(alone.tokens, ElementsAre(kBegin, 256));
+  EXPECT_EQ(alone.first, 1);
+}
+
+TEST(EncodePair, SpaceThatEndsAContextIsThatOfPython) {
+  const text::PipelineTokenizer tokenizer = tokenizer_with_he();
+  for (const char* space : {"\u00A0", "\u2003", "\x1C", " \u3000\n"}) {
+    const ScoredText pair = encode_pair(tokenizer, std::string("x") + space, "he");
+    EXPECT_EQ(pair.first, 1) << space;
+    EXPECT_EQ(pair.tokens.back(), 256) << space;
+  }
 }
 
 TEST(EncodePair, ATextWithoutATokenOfItsOwnIsRefused) {

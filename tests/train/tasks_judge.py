@@ -48,7 +48,8 @@ def row(draw, task, number):
                 "ctx_b": words(draw, 1, 3), "endings": [f"{sentence(draw)} [substeps]  {sentence(draw)}" for _ in range(4)],
                 "label": str(draw.randint(0, 3))}
     if task == "lambada_openai":
-        return {"text": words(draw, 5, 12)}
+        # Some bring the token that begins texts, so that no tokenizer puts another one before them.
+        return {"text": ("<s>" if number % 3 == 0 else "") + words(draw, 5, 12)}
     if task == "piqa":
         return {"goal": sentence(draw), "sol1": sentence(draw), "sol2": sentence(draw, 6, 15), "label": draw.randint(0, 1)}
     if task == "sciq":

@@ -51,6 +51,17 @@ description: "@LONG"
 doc_to_text: question
 doc_to_target: "{{first}}"
 generation_kwargs: {max_gen_toks: 12, until: []}
+""",
+    # Its prompts bring the token that begins texts, so that no tokenizer puts another one before them.
+    "begun": """
+dataset_path: json
+dataset_kwargs: {data_files: {test: "@ROWS", train: "@EXAMPLES"}}
+test_split: test
+fewshot_split: train
+fewshot_config: {sampler: first_n}
+doc_to_text: "<s>Q: {{question}}\\nA:"
+doc_to_target: first
+generation_kwargs: {max_gen_toks: 12, until: ["\\n"]}
 """}
 
 

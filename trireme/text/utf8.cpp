@@ -83,7 +83,7 @@ std::string Utf8Stream::finish() {
   return std::string(kReplacement);
 }
 
-std::string stripped(std::string_view text) {
+std::string stripped(std::string_view text, const StrippedEnds& ends) {
   const auto is_blank = [](char32_t c) { return is_space(c) || (c >= 0x1C && c <= 0x1F); };
   size_t begin = 0, end = 0, at = 0;
   bool any = false;
@@ -94,7 +94,9 @@ std::string stripped(std::string_view text) {
     }
     at += bytes.size();
   });
-  return std::string(text.substr(begin, end - begin));
+  if (!any) return {};
+  if (!ends.start) begin = 0;
+  return std::string(text.substr(begin, ends.end ? end - begin : std::string_view::npos));
 }
 
 }  // namespace trireme::text

@@ -80,8 +80,12 @@ std::string_view well_formed_prefix(std::string_view text);
 /// True when every byte belongs to a well-formed character.
 bool is_utf8(std::string_view text);
 
-/// `text` without white space at both ends, as Python's strip() and Jinja's trim.
-std::string stripped(std::string_view text);
+/// Which ends of a text lose their white space.
+struct StrippedEnds {
+  bool start = true, end = true;
+};
+/// `text` without white space at its ends, as Python's strip() and Jinja's trim; at one end as lstrip() and rstrip().
+std::string stripped(std::string_view text, const StrippedEnds& ends = {});
 
 /// `text` with U+FFFD for ill-formed pieces.
 std::string well_formed(std::string_view text);

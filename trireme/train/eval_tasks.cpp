@@ -15,6 +15,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/text/utf8.h"
 #include "trireme/train/jsonl_records.h"
 
 namespace trireme::train {
@@ -32,11 +33,6 @@ struct Row {
   std::string group = {};  ///< examples come from rows of the same group
   std::string place = {};  ///< "FILE:LINE"
 };
-
-std::string trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
-  return begin == std::string_view::npos ? "" : std::string(text.substr(begin, end - begin + 1));
-}
 
 std::vector<std::string> texts_in(const json& row, const char* key) {
   const auto found = row.find(key);
@@ -67,7 +63,7 @@ int64_t number_in(const json& row, const char* key, size_t count) {
 
 /// The place of the text under `key` in `names`.
 int64_t place_in(const std::vector<std::string>& names, const json& row, const char* key) {
-  const std::string name = trimmed(text_in(row, key));
+  const std::string name = text::stripped(text_in(row, key));
   const auto found = std::ranges::find(names, name);
   if (found == names.end())
     throw UsageError(fmt::format("\"{}\" is {}, and the choices are {}", key, name, base::join(names, ", ")));
@@ -84,7 +80,7 @@ const json& object_in(const json& row, const char* key) {
 
 /// Marks of WikiHow: [title], [step], ...
 std::string without_marks(std::string_view raw) {
-  std::string text = trimmed(raw);
+  std::string text = text::stripped(raw);
   const auto replace = [&text](std::string_view what, std::string_view with) {
     for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
       text.replace(at, what.size(), with);
@@ -146,8 +142,7 @@ Row boolq(const json& row) {
 
 Row sciq(const json& row) {
   const std::string support = text_in(row, "support");
-  return {.context = fmt::format("{}\nQuestion: {}\nAnswer:",
-                                 support.substr(std::min(support.size(), support.find_first_not_of(" \t\r\n"))),
+  return {.context = fmt::format("{}\nQuestion: {}\nAnswer:", text::stripped(support, {.end = false}),
                                  text_in(row, "question")),
           .choices = {text_in(row, "distractor1"), text_in(row, "distractor2"), text_in(row, "distractor3"),
                       text_in(row, "correct_answer")},
@@ -155,7 +150,7 @@ Row sciq(const json& row) {
 }
 
 Row copa(const json& row) {
-  const std::string question = text_in(row, "question"), premise = trimmed(text_in(row, "premise"));
+  const std::string question = text_in(row, "question"), premise = text::stripped(text_in(row, "premise"));
   if (question != "cause" && question != "effect") throw UsageError("\"question\" is neither cause nor effect");
   Row r{.context = fmt::format("{} {}", premise.substr(0, premise.empty() ? 0 : premise.size() - 1),
                                question == "cause" ? "because" : "therefore"),
@@ -178,7 +173,7 @@ std::string lettered(const std::vector<std::string>& choices) {
 Row commonsense_qa(const json& row) {
   const std::vector<std::string> texts = texts_in(object_in(row, "choices"), "text"), letters{"A", "B", "C", "D", "E"};
   if (texts.size() != letters.size()) throw UsageError("\"choices\" are not five");
-  return {.context = fmt::format("Question: {}\n{}Answer:", trimmed(text_in(row, "question")), lettered(texts)),
+  return {.context = fmt::format("Question: {}\n{}Answer:", text::stripped(text_in(row, "question")), lettered(texts)),
           .choices = letters,
           .answer = place_in(letters, row, "answerKey")};
 }
@@ -186,7 +181,7 @@ Row commonsense_qa(const json& row) {
 Row mmlu(const json& row) {
   const std::vector<std::string> texts = texts_in(row, "choices");
   if (texts.size() != 4) throw UsageError("\"choices\" are not four");
-  Row r{.context = fmt::format("{}\n{}Answer:", trimmed(text_in(row, "question")), lettered(texts)),
+  Row r{.context = fmt::format("{}\n{}Answer:", text::stripped(text_in(row, "question")), lettered(texts)),
         .choices = {"A", "B", "C", "D"},
         .answer = number_in(row, "answer", 4),
         .group = text_in(row, "subject")};
@@ -202,7 +197,7 @@ Row winogrande(const json& row) {
   const size_t gap = sentence.find('_');
   if (gap == std::string::npos) throw UsageError("\"sentence\" has no _");
   if (answer != "1" && answer != "2") throw UsageError("\"answer\" is neither \"1\" nor \"2\"");
-  const std::string end = trimmed(sentence.substr(gap + 1));
+  const std::string end = text::stripped(sentence.substr(gap + 1));
   return {.context = "",
           .choices = {end, end},
           .answer = answer[0] - '1',

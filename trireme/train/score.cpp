@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/named_file.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/text/utf8.h"
 #include "trireme/train/jsonl_records.h"
 #include "trireme/train/judge.h"
 
@@ -49,6 +51,11 @@ ScoredText parse(const json& record, const text::Tokenizer* known, int64_t vocab
   return t;
 }
 
+/// That of lm-evaluation-harness (prefix_token_id).
+std::optional<int32_t> first_token(const text::Tokenizer& tokenizer) {
+  return tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id();
+}
+
 }  // namespace
 
 std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special,
@@ -59,8 +66,14 @@ std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_v
   return ids;
 }
 
+std::vector<int64_t> encode_context(const text::Tokenizer& tokenizer, std::string_view text) {
+  const std::optional<int32_t> begins = first_token(tokenizer);
+  const bool has_begun = begins && text.starts_with(tokenizer.decode({&*begins, 1}));
+  return encode_text(tokenizer, text, /*add_special=*/!has_begun);
+}
+
 std::vector<int64_t> tokens_before_all(const text::Tokenizer& tokenizer) {
-  if (const auto begins = tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id()) return {*begins};
+  if (const std::optional<int32_t> begins = first_token(tokenizer)) return {*begins};
   return encode_text(tokenizer, "\n", false);
 }
 
@@ -69,11 +82,14 @@ ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view contex
   if (context.empty()) {
     pair.tokens = tokens_before_all(tokenizer);
     pair.first = std::ssize(pair.tokens);
-    std::ranges::copy(encode_text(tokenizer, continuation, false), std::back_inserter(pair.tokens));
+    const std::vector<int64_t> own = encode_text(tokenizer, continuation, false);
+    const auto begins = first_token(tokenizer);  // a text may bring it itself
+    std::ranges::copy(own.begin() + (begins && !own.empty() && own.front() == *begins ? 1 : 0), own.end(),
+                      std::back_inserter(pair.tokens));
   } else {
-    const std::string_view words = context.substr(0, context.find_last_not_of(" \t\r\n\f\v") + 1);
-    pair.tokens = encode_text(tokenizer, fmt::format("{}{}", context, continuation), true);
-    pair.first = std::max<int64_t>(1, std::ssize(encode_text(tokenizer, words, true)));
+    const std::string words = text::stripped(context, {.start = false});
+    pair.tokens = encode_context(tokenizer, fmt::format("{}{}", context, continuation));
+    pair.first = std::max<int64_t>(1, std::ssize(encode_context(tokenizer, words)));
   }
   if (pair.first < std::ssize(pair.tokens)) return pair;
   // Its log-probability would be 0, more than that of any other text.

@@ -19,6 +19,10 @@ namespace trireme::train {
 std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special,
                                  bool parse_special = true);
 
+/// The tokens of a prompt of a task, as lm-evaluation-harness encodes it. What the tokenizer puts around texts is left
+/// out if the text begins with the token that begins texts ("<s>[INST] ..."). The text would begin with two otherwise.
+std::vector<int64_t> encode_context(const text::Tokenizer& tokenizer, std::string_view text);
+
 /// Tokens to be scored: those from `first` on, each behind all before it.
 struct ScoredText {
   std::vector<int64_t> tokens;

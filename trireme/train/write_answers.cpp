@@ -134,7 +134,7 @@ std::vector<std::vector<int64_t>> encode_prompts(const Inference& in, const Eval
   int64_t cut = 0;
   for (const Question& question : task.questions) {
     std::vector<int64_t> tokens =
-        question.prompt.empty() ? tokens_before_all(*in.tokenizer) : encode_text(*in.tokenizer, question.prompt, true);
+        question.prompt.empty() ? tokens_before_all(*in.tokenizer) : encode_context(*in.tokenizer, question.prompt);
     if (std::ssize(tokens) > most) tokens.erase(tokens.begin(), tokens.end() - most), ++cut;
     prompts.push_back(std::move(tokens));
   }
