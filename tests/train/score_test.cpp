@@ -92,6 +92,17 @@ TEST(EncodePair, SpaceThatEndsAContextIsThatOfPython) {
   }
 }
 
+TEST(ReadScoredTexts, NoEndStandsBetweenPromptAndCompletion) {
+  const data::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "texts.jsonl";
+  std::ofstream(path) << R"({"prompt": "x", "completion": " he"})" << "\n" << R"({"text": "x"})" << "\n";
+  const text::PipelineTokenizer tokenizer = tokenizer_with_ends();
+  const std::vector<ScoredText> texts = read_scored_texts(path, &tokenizer, 259);
+  EXPECT_THAT(texts.at(0).tokens, ElementsAre(kBegin, 'x', ' ', 256));
+  EXPECT_EQ(texts.at(0).first, 2);
+  EXPECT_THAT(texts.at(1).tokens, ElementsAre(kBegin, 'x', kEnd));
+}
+
 TEST(EncodePair, ATextWithoutATokenOfItsOwnIsRefused) {
   const text::PipelineTokenizer tokenizer = tokenizer_with_he();
   EXPECT_THAT(data::refusal([&] { encode_pair(tokenizer, "x h", "e"); }),

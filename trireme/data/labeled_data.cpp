@@ -11,6 +11,7 @@
 #include "trireme/data/from_settings.h"
 #include "trireme/data/held_out.h"
 #include "trireme/data/labeled_dataset.h"
+#include "trireme/text/around_text.h"
 
 namespace trireme::data {
 namespace {
@@ -54,15 +55,14 @@ std::string shares(const std::vector<std::string>& labels, const std::vector<int
 
 TextEncoder::TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens)
     : tokenizer_(tokenizer), most_tokens_(most_tokens) {
-  const std::vector<int32_t> around = tokenizer.encode("", text::kWholeText),
-                             with_text = tokenizer.encode("a", text::kWholeText);
-  const auto before = std::ranges::mismatch(around, with_text).in1 - around.begin();
-  num_behind_ = std::ssize(around) - before;
-  if (most_tokens <= std::ssize(around))
+  const text::AroundText around = text::around_text(tokenizer);
+  num_behind_ = std::ssize(around.behind);
+  const int64_t num_around = std::ssize(around.before) + num_behind_;
+  if (most_tokens <= num_around)
     throw UsageError(
         fmt::format("train.max_seq_length {} leaves no room for a text between the {} that the tokenizer "
                     "puts around it; take {} or more",
-                    most_tokens, base::plural(std::ssize(around), "token"), std::ssize(around) + 1));
+                    most_tokens, base::plural(num_around, "token"), num_around + 1));
 }
 
 TextEncoder::Encoded TextEncoder::encode(const LabeledText& text) const {

@@ -12,6 +12,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/named_file.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/text/around_text.h"
 #include "trireme/text/utf8.h"
 #include "trireme/train/jsonl_records.h"
 #include "trireme/train/judge.h"
@@ -44,6 +45,8 @@ ScoredText parse(const json& record, const text::Tokenizer* known, int64_t vocab
   const text::Tokenizer& tokenizer = *known;
   if (!record.contains("prompt")) return {.tokens = encode_text(tokenizer, text_in(record, "text"), true)};
   ScoredText t{.tokens = encode_text(tokenizer, text_in(record, "prompt"), true)};
+  // What the tokenizer puts behind a text does not stand between prompt and completion.
+  t.tokens.resize(t.tokens.size() - text::around_text(tokenizer).behind.size());
   t.first = std::ssize(t.tokens);
   if (t.first == 0) throw UsageError("\"prompt\" has no token; give a whole \"text\"");
   const std::string completion = text_in(record, "completion");
