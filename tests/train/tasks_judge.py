@@ -11,11 +11,12 @@ import math
 import random
 import sys
 
-from harness import ConfigurableTask, harness_task, judge_of, make_model, sentence, transformers, words, write
+from harness import ConfigurableTask, harness_task, judge_of, make_model, sentence, torch, transformers, words, write
 import ring
 
 QUESTIONS, EXAMPLES = 12, 3
 SHOTS = 2
+WINDOW = 32
 SUBJECTS = ("abstract_algebra", "world_religions")
 # The harness's files.
 FILES = {"arc_challenge": ["arc/arc_challenge"], "arc_easy": ["arc/arc_easy"], "boolq": ["super_glue/boolq/default"],
@@ -134,6 +135,26 @@ with ring.Ring(sys.argv[1]) as r:
             ring.check(apart < 1e-4 and not wrong,
                        f"{len(FILES)} tasks, {shots} examples, {'a tokenizer that begins texts' if bos else 'a plain one'}: the harness's log-probabilities"
                        f" within {apart:.1e}, its accuracies", "\n".join(wrong))
+
+    # Each window of a text begins as the tokenizer begins texts, and the files of a folder are documents.
+    folder, texts = r.folder / "model1", r.folder / "texts"
+    texts.mkdir()
+    parts = [" ".join(sentence(draw) for _ in range(9)) for _ in range(2)]
+    for number, part in enumerate(parts):
+        (texts / f"{number}.txt").write_text(part)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    first, second = (tokenizer.encode(part, add_special_tokens=False) for part in parts)
+    ids, nats = first + [tokenizer.eos_token_id] + second, 0.0
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    for begin in range(0, len(ids), WINDOW):
+        window = torch.tensor([tokenizer.bos_token_id] + ids[begin:begin + WINDOW])
+        with torch.no_grad():
+            nats += torch.nn.functional.cross_entropy(model(window[None, :-1]).logits[0], window[1:], reduction="sum").item()
+    result = r.run([r.program, "evaluate", str(folder), "--text", str(texts), "--max_seq_length", str(WINDOW), "--json", str(r.folder / "result.json"), "--devices", "2"])
+    ring.require(result.code == 0, "evaluate --text of a folder", str(result))
+    found = json.loads((r.folder / "result.json").read_text())["perplexity"]
+    ring.check(found["tokens"] == len(ids) and found["bytes"] == sum(len(part.encode()) for part in parts) and abs(found["loss"] * len(ids) / nats - 1) < 1e-4,
+               f"windows of a text begin with <s>: loss {found['loss']:.5f}, transformers' {nats / len(ids):.5f}", str(found))
 
     run = r.folder / "model0"
     (r.folder / "bad.jsonl").write_text('{"goal": "a", "sol1": "b", "sol2": "c", "label": 2}\n')

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
@@ -23,6 +24,7 @@
 #include "trireme/data/conversation.h"
 #include "trireme/data/text_files.h"
 #include "trireme/observe/work_bar.h"
+#include "trireme/text/around_text.h"
 #include "trireme/train/cache_room.h"
 #include "trireme/train/eval_tasks.h"
 #include "trireme/train/inference.h"
@@ -63,14 +65,35 @@ std::vector<fs::path> text_files(const fs::path& path) {
   return files;
 }
 
-std::string read_text(const fs::path& path) {
-  std::string all;
+/// A text, or those of a folder's files.
+std::vector<std::string> read_texts(const fs::path& path) {
+  std::vector<std::string> texts;
   for (const fs::path& file : text_files(path)) {
-    const std::string text = base::read_file_or_pipe(file);
-    base::require_text(text, file);
-    all += text;
+    texts.push_back(base::read_file_or_pipe(file));
+    base::require_text(texts.back(), file);
   }
-  return all;
+  return texts;
+}
+
+/// The ids of all texts, with the separator of documents between two of them, as in training.
+std::vector<int64_t> encode_texts(const text::Tokenizer& tokenizer, const std::vector<std::string>& texts) {
+  std::vector<int64_t> ids;
+  for (const std::string& text : texts) {
+    if (&text != &texts.front()) std::ranges::copy(tokenizer.document_separator(), std::back_inserter(ids));
+    std::ranges::copy(encode_text(tokenizer, text, /*add_special=*/false, /*parse_special=*/false),
+                      std::back_inserter(ids));
+  }
+  return ids;
+}
+
+std::string hash_of(const std::vector<std::string>& texts) {
+  base::Checksum sum;
+  for (const std::string& text : texts) {
+    const size_t size = text.size();
+    sum.update(std::as_bytes(std::span(&size, 1)));
+    sum.update(std::as_bytes(std::span(text)));
+  }
+  return base::checksum_text(sum.value());
 }
 
 double sum_of(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
@@ -89,28 +112,38 @@ void warn_if_not_finite(const std::string& what, double loss, const fs::path& fo
 }
 
 nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
-  const std::string text = checkpoint::made_on_all(*in.world, [&] { return read_text(*e.text); });
+  const std::vector<std::string> texts = checkpoint::made_on_all(*in.world, [&] { return read_texts(*e.text); });
   data::DataIdentity read;
-  read.add("evaluate.text", base::checksum_text(base::hash_text(text)));
+  read.add("evaluate.text", hash_of(texts));
   require_same_data(*in.world, read);
-  std::vector<int64_t> ids = encode_text(*in.tokenizer, text, /*add_special=*/false, /*parse_special=*/false);
+  std::vector<int64_t> ids = encode_texts(*in.tokenizer, texts);
+  // A window begins with what begins the tokenizer's texts (<s>), or else with the token before it. The first window
+  // has none before it, so its first token is not predicted.
+  const std::vector<int32_t> begin_of_text = text::around_text(*in.tokenizer).before;
+  const int64_t first = begin_of_text.empty() ? 1 : 0, in_front = std::max<int64_t>(1, std::ssize(begin_of_text));
   const int64_t window = window_of(e, in.config);
   if (e.max_seq_length.value_or(0) > window && in.is_first_rank)
     base::info("evaluate.max_seq_length {}: windows have {}, as {}", *e.max_seq_length, base::plural(window, "token"),
                in.config.generation_positions());
-  int64_t bytes = static_cast<int64_t>(text.size());
-  if (e.limit && *e.limit * window + 1 < static_cast<int64_t>(ids.size())) {
-    ids.resize(static_cast<size_t>(*e.limit * window + 1));
+  const int64_t step = std::max<int64_t>(1, window + 1 - in_front);  // tokens that a window predicts
+  int64_t bytes = 0;
+  for (const std::string& text : texts) bytes += std::ssize(text);
+  if (e.limit && first + *e.limit * step < std::ssize(ids)) {
+    ids.resize(static_cast<size_t>(first + *e.limit * step));
     bytes = 0;
-    for (const int64_t id : ids)
-      bytes += static_cast<int64_t>(in.tokenizer->token_bytes(static_cast<int32_t>(id)).size());
+    for (const int64_t wide : ids)
+      if (const auto id = static_cast<int32_t>(wide); !in.tokenizer->is_special(id))  // a separator is none of the text
+        bytes += std::ssize(in.tokenizer->token_bytes(id));
   }
-  if (ids.size() < 2) throw UsageError(fmt::format("evaluate.text: {} has fewer than two tokens", *e.text));
-  const auto targets = static_cast<int64_t>(ids.size()) - 1, windows = (targets + window - 1) / window;
+  const int64_t targets = std::ssize(ids) - first, windows = (targets + step - 1) / step;
+  if (targets < 1)
+    throw UsageError(fmt::format("evaluate.text: {} has no token to predict; name a longer text", *e.text));
   Judge judge(in, "perplexity", static_cast<size_t>(windows));
   for (int64_t w = in.replica; w < windows; w += in.num_replicas) {
-    const int64_t begin = w * window, count = std::min(window, targets - begin);
-    judge.add(static_cast<size_t>(w), {ids.begin() + begin, ids.begin() + begin + count + 1}, 1);
+    const int64_t begin = first + w * step, count = std::min(step, std::ssize(ids) - begin);
+    std::vector<int64_t> tokens(begin_of_text.begin(), begin_of_text.end());
+    tokens.insert(tokens.end(), ids.begin() + begin - first, ids.begin() + begin + count);
+    judge.add(static_cast<size_t>(w), std::move(tokens), in_front);
   }
   // Windows are added up in their order, whichever rank has judged them.
   const std::vector<Judged>& judged = judge.run();
