@@ -7,6 +7,7 @@ generate_many.py TRIREME MODEL_PROBE
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -145,6 +146,20 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     (r.folder / "said.txt").write_text("b" * 90 + "\n")
     talk = r.run(["bash", "-c", f"{r.program} generate {run} --chat --chat_template alpaca --cache_tokens 64 --max_new_tokens 4 < said.txt"])
     ring.check(talk.code == 0 and "there is room for 64: the model reads its last 32" in talk.err, "a conversation that has become too long is said to lose its beginning", str(talk))
+    # A conversation goes on from what was shown: the stop word is no part of it.
+    asked = [{"role": "user", "content": "hi"}]
+    words = ["--chat_template", "alpaca", "--temperature", "0", "--max_new_tokens", "24"]
+    (whole,) = many(r, run, [{"messages": asked}], *words)
+    ring.require(len(whole["text"]) > 8, "a reply to stop", str(whole))
+    stop = ["--stop", json.dumps([whole["text"][3:8]])]
+    replies = []
+    for question in ("there", "and"):
+        (line,) = many(r, run, [{"messages": asked}], *words, *stop)
+        replies.append(line["text"])
+        asked += [{"role": "assistant", "content": line["text"]}, {"role": "user", "content": question}]
+    (r.folder / "said.txt").write_text("hi\nthere\n")
+    talk = r.run(["bash", "-c", shlex.join([r.program, "generate", str(run), "--chat", *words, *stop]) + " < said.txt"])
+    ring.check(talk.code == 0 and talk.out == "".join(f"{reply}\n" for reply in replies), "a conversation goes on from what was shown before a stop word", f"{talk} {replies}")
     refuses(r, run, "codes of a model without a latent", '"a"\n', "Free Transformer", "--free.latent", 1)
     explained = r.run([r.program, "explain", "generate", str(run / "step-00000030"), "--generate.cache_tokens", "1000"])
     ring.check(explained.code == 0 and "cache of generation" in explained.out and "holds 1,024 tokens" in explained.out, "explain generate prints the cache",

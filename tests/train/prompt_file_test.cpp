@@ -14,7 +14,9 @@
 #include "tests/data/refusal.h"
 #include "tests/data/temporary_folder.h"
 #include "trireme/base/files.h"
+#include "trireme/text/byte_tokenizer.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/generate.h"
 #include "trireme/train/trained_template.h"
 
 namespace trireme::train {
@@ -45,6 +47,20 @@ TEST(ResultFile, ASignalDoesNotEndTheWaitForAnotherProcessLock) {
   waits.join();
   EXPECT_TRUE(is_open);
   ::sigaction(SIGUSR2, &before, nullptr);
+}
+
+// A conversation goes on from what was shown.
+TEST(ShownTokens, AStopWordAndWhatFollowsItAreLeftOut) {
+  const text::ByteTokenizer tokenizer;
+  const std::vector<int64_t> tokens = {1000, 1001, 1002};
+  const std::vector<std::string> texts = {"Hel", "lo wo", "rld"};
+  const auto shown = [&](size_t bytes) { return shown_tokens(tokenizer, tokens, texts, bytes); };
+  EXPECT_THAT(shown(11), testing::ElementsAre(1000, 1001, 1002));
+  EXPECT_THAT(shown(8), testing::ElementsAre(1000, 1001));
+  EXPECT_THAT(shown(5), testing::ElementsAre(1000, 'l', 'o'));
+  EXPECT_THAT(shown(0), testing::IsEmpty());
+  const std::vector<std::string> unfinished = {"a", "", "\u00e9"};  // a character of two tokens
+  EXPECT_THAT(shown_tokens(tokenizer, tokens, unfinished, 1), testing::ElementsAre(1000));
 }
 
 TEST(Prompts, ACompressedFileIsRefusedAsSuch) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iostream>
+#include <iterator>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -48,6 +49,20 @@ std::string StopWords::push(std::string_view text) {
 }
 
 std::string StopWords::finish() { return found_ ? "" : std::exchange(waiting_, ""); }
+
+std::vector<int64_t> shown_tokens(const text::Tokenizer& tokenizer, std::vector<int64_t> tokens,
+                                  std::span<const std::string> texts, size_t shown_bytes) {
+  size_t kept = 0, bytes = 0;
+  for (; kept < texts.size() && bytes + texts[kept].size() <= shown_bytes; ++kept) bytes += texts[kept].size();
+  // A token without text of its own may be the first part of a character that was not shown.
+  while (kept > 0 && texts[kept - 1].empty()) --kept;
+  tokens.resize(kept);
+  if (bytes == shown_bytes) return tokens;
+  const std::string_view part = std::string_view(texts[kept]).substr(0, shown_bytes - bytes);
+  std::ranges::copy(tokenizer.encode(part, {.parse_special = false, .before = text::TextBefore::text}),
+                    std::back_inserter(tokens));
+  return tokens;
+}
 
 namespace {
 
@@ -103,9 +118,11 @@ class Writer {
   /// For chat templates whose replies begin with a space.
   void drop_first_space() { drops_space_ = true; }
 
-  /// Returns the new tokens.
+  /// Returns the new tokens, without those of a stop word.
   std::vector<int64_t> reply(std::vector<int64_t> prompt) {
     std::vector<int64_t> tokens;
+    std::vector<std::string> texts;  // of the tokens
+    size_t shown_bytes = 0;
     text::Utf8Stream stream;
     StopWords stop(g_.stop.value_or(std::vector<std::string>{}));
     generate::Request request = request_of(g_, free_);
@@ -118,7 +135,10 @@ class Writer {
       std::string text = in_.tokenizer->token_bytes(static_cast<int32_t>(token));
       if (drops_space_ && tokens.empty() && text.starts_with(' ')) text.erase(0, 1);
       tokens.push_back(token);
-      show(stop.push(stream.push(text)));
+      texts.push_back(stream.push(text));
+      const std::string shown = stop.push(texts.back());
+      shown_bytes += shown.size();
+      show(shown);
       return !stop.found();
     };
     try {
@@ -132,6 +152,7 @@ class Writer {
     show(stop.finish());
     show("\n");
     count_ += std::ssize(tokens);
+    if (stop.found()) return shown_tokens(*in_.tokenizer, std::move(tokens), texts, shown_bytes);
     return tokens;
   }
 

@@ -1,12 +1,16 @@
 // Text from a trained model: continued from a prompt, or in a conversation.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trireme/launch/identity/environment.h"
 #include "trireme/settings/settings.h"
+#include "trireme/text/tokenizer.h"
 
 namespace trireme::train {
 
@@ -34,5 +38,10 @@ class StopWords {
   std::string waiting_;
   bool found_ = false;
 };
+
+/// The tokens of a reply whose first `shown_bytes` were shown, before a stop word. `texts` are those of its tokens.
+/// What was shown of a token alone is encoded anew.
+std::vector<int64_t> shown_tokens(const text::Tokenizer& tokenizer, std::vector<int64_t> tokens,
+                                  std::span<const std::string> texts, size_t shown_bytes);
 
 }  // namespace trireme::train
