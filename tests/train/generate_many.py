@@ -133,6 +133,14 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     refuses(r, run, "a cache that holds no text", json.dumps({"prompt": "a" * 40}) + "\n", "the cache holds", "--cache_tokens", 8, "--max_new_tokens", 200)
     refuses(r, run, "a prompt of another rank that is too long", '"a"\n' + json.dumps("a" * 5000) + "\n", "broken.jsonl:2", "--output", r.folder / "no.jsonl", "--devices", 2,
             "--strategy", "full_shard")
+    ring.check(not list(r.folder.glob("no.jsonl*")), "refused prompts leave no file of results", str(list(r.folder.iterdir())))
+    for what, lines, said, words in (("a prompt that is too long", json.dumps("a" * 5000) + "\n", "broken.jsonl:1: the prompt has 5,000 tokens", ()),
+                                     ("a cache that holds no text", json.dumps("a" * 40) + "\n", "the cache holds", ("--cache_tokens", 8, "--max_new_tokens", 200)),
+                                     ("a template whose end the tokenizer lacks", '{"messages": [{"role": "user", "content": "a"}]}\n', "broken.jsonl:1: the tokenizer",
+                                      ("--chat_template", "llama2"))):
+        refuses(r, run, f"{what} before ranks start", lines, said, "--output", r.folder / "no.jsonl", "--devices", 2, *words)
+        left = list(r.folder.glob("no.jsonl*"))
+        ring.check(not left, f"{what} leaves no file of results", str(left))
     refuses(r, run, "variables that are no object", '{"prompt": "a", "chat_template_kwargs": 3}\n', "/broken.jsonl:1: chat_template_kwargs is no object")
     refuses(r, run, "a cache that the memory does not hold", '"a"\n', "are available", "--cache_tokens", 10**12)
     for what, words, said in (("a prompt beyond the model's positions", ["generate", run, "--prompt", "a" * 5000], "the model has 400 positions; shorten it"),

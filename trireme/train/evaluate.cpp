@@ -357,8 +357,9 @@ void check_evaluate(const Settings& settings) {
   if (e.text)
     for (const fs::path& file : text_files(*e.text))
       if (base::is_file(file)) base::require_text_file(file);
-  read_tasks(e);
-  const Inference known = check_inference(settings, place_of(e), /*one_copy=*/false, [&e] { return has_text(e); });
+  Inference known = check_inference(settings, place_of(e), /*one_copy=*/false, [&e] { return has_text(e); });
+  known.is_first_rank = false;  // what is told about tasks is told by the ranks
+  encode_tasks(e, known);
   if (e.score) check_score(e, known.tokenizer.get(), known.config);
 }
 

@@ -248,8 +248,9 @@ void check_generate(const Settings& settings) {
   const adapt::ModelPlace place = place_of(g);
   const Inference known = check_inference(settings, place, /*one_copy=*/!g.prompts);
   check_codes(settings, known.config);
-  if (g.chat) chat_family(g, adapt::weights_of(place), adapt::adapter_of(place));
-  if (g.prompts) check_prompts(settings, adapt::weights_of(place));
+  if (g.chat)
+    text::ChatEncoder(*known.tokenizer, chat_family(g, known.folder, adapt::adapter_of(place))).require_stop();
+  if (g.prompts) check_prompts(settings, known);
   if (!g.prompts && !g.chat) cache_wish(g, known, std::ssize(encode({.text = g.prompt}, *known.tokenizer, g)));
 }
 

@@ -60,6 +60,30 @@ std::string about(const Settings& settings) {
   return base::json_text(j, 1) + "\n";
 }
 
+/// The prompts of the file with their tokens.
+struct EncodedPrompts {
+  std::vector<Prompt> prompts;
+  std::vector<std::vector<int64_t>> tokens;
+  GenerateSettings asked;  ///< the settings, with the template of conversations
+
+  bool has_conversations() const {
+    return std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); });
+  }
+};
+
+/// Errors    UsageError naming the line
+EncodedPrompts encode_prompts(const GenerateSettings& g, const Inference& known) {
+  EncodedPrompts all{.prompts = read_prompts(*g.prompts, "generate.prompts"), .asked = g};
+  name_template(all.asked, all.prompts, known.folder, adapt::adapter_of(place_of(g)));
+  for (const Prompt& prompt : all.prompts) {
+    all.tokens.push_back(encode(prompt, *known.tokenizer, all.asked));
+    if (const int64_t length = std::ssize(all.tokens.back()); length > known.config.longest_generation())
+      throw UsageError(fmt::format("{}:{}: the prompt has {}, and {}; shorten it", *g.prompts, prompt.line,
+                                   base::plural(length, "token"), known.config.generation_positions()));
+  }
+  return all;
+}
+
 /// Room for the longest texts of a batch, or for as many tokens as the settings say.
 CacheWish cache_wish(const GenerateSettings& g, const Inference& in, const std::vector<std::vector<int64_t>>& prompts) {
   CacheWish wish = wish_to_write(in.config, prompts, g.samples, g.max_new_tokens, g.batch_size);
@@ -146,11 +170,9 @@ std::vector<double> texts_there(const ResultFile& results, int64_t prompts, int6
 
 }  // namespace
 
-void check_prompts(const Settings& settings, const fs::path& folder) {
+void check_prompts(const Settings& settings, const Inference& known) {
   const GenerateSettings& g = settings.generate;
-  const std::vector<Prompt> prompts = read_prompts(*g.prompts, "generate.prompts");
-  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
-    chat_family(g, folder, adapt::adapter_of(place_of(g)));
+  check_longest_text(cache_wish(g, known, encode_prompts(g, known).tokens));
   if (!g.output && inference_mesh(settings, world_size(settings)).data_parallel_ranks() > 1)
     throw UsageError("several copies of the model write their texts to one file; name it with --output FILE.jsonl");
   if (g.output && fs::exists(*g.output)) ResultFile(*g.output, about(settings), /*is_first_rank=*/false);
@@ -165,42 +187,38 @@ std::string texts_written(const Settings& settings) {
 
 int generate_many(const Settings& settings, const launch::RankEnvironment& environment) {
   const GenerateSettings& g = settings.generate;
-  std::vector<Prompt> prompts;
-  std::vector<std::vector<int64_t>> tokens;
-  GenerateSettings asked;  // with the template
+  EncodedPrompts all;
   Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
     check_codes(settings, known.config);
     data::DataIdentity read;
     checkpoint::agree(*known.world, [&] {
-      prompts = read_prompts(*g.prompts, "generate.prompts");
+      all = encode_prompts(g, known);
       read.add("generate.prompts", hash_of_prompts(g));
-      asked = g;
-      name_template(asked, prompts, known.folder, adapt::adapter_of(place_of(g)));
-      tokens.clear();
-      for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, asked));
     });
     require_same_data(*known.world, read);
-    return fitting_room(settings, environment, known, cache_wish(g, known, tokens));
+    return fitting_room(settings, environment, known, cache_wish(g, known, all.tokens));
   });
-  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); })) {
-    add_stop(text::find_chat_family(*asked.chat_template), in);
+  const std::vector<Prompt>& prompts = all.prompts;
+  if (all.has_conversations()) {
+    add_stop(text::find_chat_family(*all.asked.chat_template), in);
     if (in.is_first_rank) tell_template(g, in);
   }
+  for (size_t i = 0; i < prompts.size(); ++i) try {  // of all ranks, so that all fail or none
+      in.generator->check({.tokens = all.tokens[i], .max_new_tokens = g.max_new_tokens});
+    } catch (const UsageError& e) {
+      throw UsageError(fmt::format("{}:{}: {}", *g.prompts, prompts[i].line, e.what()));
+    }
   const std::string depends_on =
       checkpoint::made_on_all(*in.world, [&] { return g.output && in.is_first_rank ? about(settings) : ""; });
   ResultFile results(g.output.value_or(""), checkpoint::broadcast_text(*in.world, depends_on, 0), in.is_first_rank);
   in.world->barrier()->wait();
   const base::Stopwatch watch;
   Many many(settings, in, prompts, results);
-  for (size_t i = 0; i < prompts.size(); ++i) try {  // of all ranks, so that all fail or none
-      in.generator->check({.tokens = tokens[i], .max_new_tokens = g.max_new_tokens});
-    } catch (const UsageError& e) {
-      throw UsageError(fmt::format("{}:{}: {}", *g.prompts, prompts[i].line, e.what()));
-    }
   const std::vector<double> there = texts_there(results, std::ssize(prompts), g.samples, in);
   for (int64_t i = in.replica; i < std::ssize(prompts); i += in.num_replicas)
     for (int64_t sample = 0; sample < g.samples; ++sample)
-      if (there[static_cast<size_t>(i * g.samples + sample)] == 0) many.add(i, sample, tokens[static_cast<size_t>(i)]);
+      if (there[static_cast<size_t>(i * g.samples + sample)] == 0)
+        many.add(i, sample, all.tokens[static_cast<size_t>(i)]);
   in.generator->run();
   const at::Tensor sums =
       at::tensor({in.counts ? double(many.tokens()) : 0, in.counts ? double(many.count()) : 0}, at::kDouble);

@@ -16,9 +16,10 @@ void add_stop(const text::ChatFamily& family, Inference& in);
 /// Says on standard error in which template the model is asked, if its files do not say that (template_of_model).
 void tell_template(const GenerateSettings& settings, const Inference& in);
 
-/// Refuses broken prompts, and a file of results that belongs to other ones, before ranks start.
+/// Refuses broken prompts, those that the model does not read, and a file of results that belongs to other ones, before
+/// ranks start. `known` is the model that check_inference has found.
 /// Errors    UsageError
-void check_prompts(const Settings& settings, const std::filesystem::path& folder);
+void check_prompts(const Settings& settings, const Inference& known);
 
 /// "480 of 2,000 texts are written": how far the file of results is. Errors    UsageError
 std::string texts_written(const Settings& settings);
