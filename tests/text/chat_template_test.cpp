@@ -155,6 +155,13 @@ TEST(ChatTemplate, TemplatesThatWriteMoreOrLessAreNotTakenForAFamily) {
   EXPECT_EQ(chat_family_of_template("{{ '<|user|>\\n' + content }}\n" + reply), std::nullopt);  // Tulu 2
   EXPECT_EQ(chat_family_of_template("{{'<|user|>' + '\\n' + content + '\\n'}}{{ eos_token }}"),
             std::nullopt);  // Granite-7b-lab
+  const std::string mistral = "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}";
+  EXPECT_EQ(chat_family_of_template(mistral + "{{ ' ' + message['content'] + eos_token }}"), "mistral");
+  EXPECT_EQ(chat_family_of_template(mistral + "{{ message['content'] + eos_token + ' ' }}"), std::nullopt);  // 0.1
+  EXPECT_EQ(chat_family_of_template(mistral + "{{ message['content'] + eos_token}}"), std::nullopt);  // 0.2, Mixtral
+  EXPECT_EQ(chat_family_of_template("{{- ' [INST] ' + message['content'] + ' [/INST]' }}"
+                                    "{{- ' ' + message['content'] + eos_token}}"),
+            std::nullopt);  // later ones of 0.2
   const std::string sentence = "{{ 'Below is an instruction that describes a task. ' }}";
   const std::string task = "{{ '### Instruction:\\n' + content + '\\n' }}";
   EXPECT_EQ(chat_family_of_template(sentence + task + "{{ '### Response:\\n' }}"), "alpaca");

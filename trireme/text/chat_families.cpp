@@ -126,7 +126,10 @@ constexpr ChatFamily kFamilies[] = {
      .stop = "</s>",
      .marks = "<s> </s> [INST] [/INST]",
      .evidence = "[INST]",
-     .also = " [/INST]"},  // from version 3 on there is no space
+     .also = " [/INST]",  // from version 3 on there is no space
+     // Those of 0.1, 0.2 and Mixtral write no space before a reply. Later ones write one before [INST].
+     .contrary = {"{{ message['content'] + eos_token", "{{message['content'] + eos_token",
+                  "{{- message['content'] + eos_token", "' [INST] '"}},
     alpaca("alpaca", "models tuned with LitGPT or LLaMA-Factory on Alpaca's data", "\n\n### Response:\n",
            "### Response:\\n"),
     alpaca("stanford_alpaca", "Stanford Alpaca: as alpaca, without the last line break before the reply",
