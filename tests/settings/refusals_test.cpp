@@ -114,6 +114,23 @@ TEST(Refusals, AFileMayHoldSettingsOfSeveralCommands) {
   EXPECT_EQ(refusal({"--steps", "3"}, {.command = "bench train", .section = "bench"}), "");
 }
 
+TEST(Refusals, ACommandThatDoesNotTrainTakesNoTypedSettingsOfTraining) {
+  const Overlay evaluate{.command = "evaluate",
+                         .positional = "evaluate.checkpoint",
+                         .unread_groups = {"model", "data", "train"},
+                         .read_keys = {"data.text_field"},
+                         .section = "evaluate"};
+  EXPECT_THAT(refusal({"run", "--data.tokenizer", "x"}, evaluate),
+              testing::AllOf(HasSubstr("data.tokenizer belongs to training"),
+                             HasSubstr("trireme evaluate trains nothing and takes the model's own; leave it out")));
+  EXPECT_THAT(refusal({"run", "--model.num_hidden_layers=3"}, evaluate), HasSubstr("belongs to training"));
+  EXPECT_THAT(refusal({"run", "--train.max_seq_length", "32"}, evaluate),
+              HasSubstr("for trireme evaluate say --max_seq_length"));
+  EXPECT_EQ(refusal({"run", "--data.text_field", "x", "--max_seq_length", "32", "--mesh.tp", "2"}, evaluate), "");
+  const YamlFile file("data: {tokenizer: x}\ntrain: {max_steps: 3}\n");
+  EXPECT_EQ(refusal({"run", "--config", file.path()}, evaluate), "");
+}
+
 TEST(Refusals, ProposeNoSettingOfAnotherCommandOnTheCommandLine) {
   for (const std::string word : {"--hardware", "--prompt", "--hardwar"})
     EXPECT_THAT(refusal({word, "x"}, kPretrain), Not(testing::AnyOf(HasSubstr("bench.h"), HasSubstr("generate.p"))));

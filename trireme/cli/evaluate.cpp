@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/start.h"
+#include "trireme/cli/training.h"
 #include "trireme/cli/until_stopped.h"
 #include "trireme/settings/parse.h"
 
@@ -18,6 +19,8 @@ int run_evaluate(Arguments arguments) {
                    .command = "evaluate",
                    .positional = "evaluate.checkpoint",
                    .second = "evaluate.text",
+                   .unread_groups = groups_of_training(),
+                   .read_keys = {"data.text_field"},  // of evaluate.classify
                    .section = "evaluate"},
        .help = "trireme evaluate CHECKPOINT --text FILE\n"
                "trireme evaluate CHECKPOINT --classify TEXTS.jsonl --predictions LABELS.jsonl\n"

@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/cli/start.h"
+#include "trireme/cli/training.h"
 #include "trireme/cli/until_stopped.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/generate_many.h"
@@ -57,6 +58,7 @@ int run_generate(Arguments arguments) {
                    .command = "generate",
                    .positional = "generate.checkpoint",
                    .second = "generate.prompt",
+                   .unread_groups = groups_of_training(),
                    .section = "generate"},
        .help = "trireme generate CHECKPOINT --prompt TEXT\n"
                "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n"

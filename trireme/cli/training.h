@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "trireme/config/parse.h"
 #include "trireme/settings/parse.h"
@@ -24,6 +25,9 @@ void refuse_other_tasks(const ParsedSettings& parsed);
 void complete_task(ParsedSettings& parsed);
 /// The same for commands that only plan: as in a dry run, no data are read if settings say what is asked of them.
 void complete_plan(ParsedSettings& parsed);
+
+/// Groups of settings that only commands about training read, for config::Overlay::unread_groups.
+std::vector<std::string_view> groups_of_training();
 
 /// How the training command `subcommand` reads its settings.
 config::Overlay training_overlay(std::string_view subcommand);

@@ -203,6 +203,7 @@ class Parser {
 
   void take_typed(const Given& typed) {
     const Given given = resolved(typed);
+    if (is_of_training(given.key)) return refuse_of_training(given);
     const std::string_view dialect = overlay_.others == nullptr || table_.find(given.key) != nullptr
                                          ? std::string_view()
                                          : overlay_.others->dialect_of(given.key);
@@ -301,6 +302,22 @@ class Parser {
     return text;
   }
 
+  // A setting of a group that only training reads, where the command does not train.
+  bool is_of_training(const std::string& key) const {
+    return table_.find(key) != nullptr && std::ranges::count(overlay_.unread_groups, table_.group_of(key)) > 0 &&
+           std::ranges::count(overlay_.read_keys, key) == 0;
+  }
+
+  // The command may have a setting of the same name: --max_seq_length for train.max_seq_length.
+  void refuse_of_training(const Given& given) {
+    const std::string_view name = leaf(given.key);
+    const bool has_own = table_.find(fmt::format("{}.{}", overlay_.section, name)) != nullptr;
+    problems_.add(
+        fmt::format("{} belongs to training", given.key), {given.source},
+        has_own ? fmt::format("for trireme {} say --{}", overlay_.command, name)
+                : fmt::format("trireme {} trains nothing and takes the model's own; leave it out", overlay_.command));
+  }
+
   // The command whose alone the typed setting `given` is, if it is another one (Parsed::typed). What tells or converts
   // settings takes those of every command.
   std::string_view foreign_owner(const Given& given) const {
@@ -362,7 +379,9 @@ class Parser {
     } else {
       problems_.add(fmt::format("unknown setting {}", given.key), {given.source},
                     hint_for(table_, given.key, overlay_.command, [&](const std::string& key) {
-                      return foreign_owner({.key = key, .source = given.source}).empty();
+                      const bool is_typed = given.source.kind == Source::Kind::command_line;
+                      return foreign_owner({.key = key, .source = given.source}).empty() &&
+                             !(is_typed && is_of_training(key));
                     }));
     }
   }
