@@ -55,7 +55,7 @@ TEST(WrittenTask, RulesAreEqualIfTheyMeanTheSame) {
                                     "elsewhere.jsonl}\n" +
                                     filter + ", group_select: 0}\n  - function: take_first\n")));
   for (const std::string& other : std::vector<std::string>{
-           filter + ", group_select: -1}\n", filter + ", fallback: none}\n", filter + "}\n  - function: strip\n",
+           filter + ", group_select: -1}\n", filter + ", fallback: none}\n", filter + "}\n  - function: remove_whitespace\n",
            "filter_list:\n- name: f\n  filter:\n  - {function: regex, regex_pattern: 'b(.)'}\n",
            "filter_list:\n- name: g\n  filter:\n  - {function: regex, regex_pattern: 'a(.)'}\n",
            filter + "}\ngeneration_kwargs: {until: [x]}\n", filter + "}\ngeneration_kwargs: {max_gen_toks: 8}\n",
@@ -110,8 +110,8 @@ TEST(WrittenTask, FiltersTakeOutWhatTheHarnessTakesOut) {
             "none");
   EXPECT_EQ(answer_of("  - {function: regex, regex_pattern: \"a.*\"}\n  - function: take_first\n", "b  a \nc"), "a");
   EXPECT_EQ(answer_of("  - function: remove_whitespace\n", "\n a b\t"), "a b");
-  EXPECT_EQ(answer_of("  - function: strip\n", "\x1F a b\t\x1C"), "a b");
-  EXPECT_EQ(answer_of("  - function: strip\n", " \n"), "");
+  EXPECT_EQ(answer_of("  - function: remove_whitespace\n", "\x1F a b\t\x1C"), "a b");
+  EXPECT_EQ(answer_of("  - function: remove_whitespace\n", " \n"), "");
 }
 
 TEST(WrittenTask, ExactMatchIgnoresWhatTheFileSays) {
@@ -163,9 +163,11 @@ TEST(WrittenTask, WhatIsNotBuiltIsRefusedInOneSentenceThatNamesIt) {
   EXPECT_THAT(task_refusal("metric_list: [{metric: exact_match, aggregation: median}]"),
               HasSubstr("only mean is built"));
   EXPECT_THAT(task_refusal("filter_list: [{name: a, filter: [{function: majority_vote}]}]"),
-              HasSubstr("is majority_vote, and regex, remove_whitespace, strip and take_first are built"));
-  EXPECT_THAT(task_refusal("filter_list: [{name: a, filter: [{function: take_first}, {function: strip}]}]"),
-              HasSubstr("strip stands behind take_first, which comes last"));
+              HasSubstr("is majority_vote, and regex, remove_whitespace and take_first are built"));
+  EXPECT_THAT(task_refusal("filter_list: [{name: a, filter: [{function: strip}]}]"),  // the harness has none
+              HasSubstr("is strip, and regex, remove_whitespace and take_first are built"));
+  EXPECT_THAT(task_refusal("filter_list: [{name: a, filter: [{function: take_first}, {function: remove_whitespace}]}]"),
+              HasSubstr("remove_whitespace stands behind take_first, which comes last"));
   EXPECT_THAT(task_refusal("filter_list: [{name: a, filter: []}, {name: a, filter: []}]"), HasSubstr("two filters a"));
   EXPECT_THAT(task_refusal("filter_list: [{name: a, filter: [{function: regex, regex_pattern: \"(a\"}]}]"),
               HasSubstr("filter_list.filter.regex_pattern has a fault: the regular expression (a cannot be used"));

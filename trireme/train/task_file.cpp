@@ -170,12 +170,12 @@ AnswerFilter read_filter(Map& map) {
                                 .fallback = step.text("fallback", "[invalid]")};
       search.regex = regex_in(step, "regex_pattern", step.text("regex_pattern", R"(#### (\-?[0-9\.\,]+))"));
       filter.steps.push_back(std::move(search));
-    } else if (function == "remove_whitespace" || function == "strip") {
+    } else if (function == "remove_whitespace") {
       filter.steps.emplace_back();
     } else if (function == "take_first") {
       is_over = true;
     } else {
-      step.refuse("function", fmt::format("is {}, and regex, remove_whitespace, strip and take_first are built",
+      step.refuse("function", fmt::format("is {}, and regex, remove_whitespace and take_first are built",
                                           function.empty() ? "missing" : function));
     }
     step.end();
