@@ -55,7 +55,8 @@ TEST(WrittenTask, RulesAreEqualIfTheyMeanTheSame) {
                                     "elsewhere.jsonl}\n" +
                                     filter + ", group_select: 0}\n  - function: take_first\n")));
   for (const std::string& other : std::vector<std::string>{
-           filter + ", group_select: -1}\n", filter + ", fallback: none}\n", filter + "}\n  - function: remove_whitespace\n",
+           filter + ", group_select: -1}\n", filter + ", fallback: none}\n",
+           filter + "}\n  - function: remove_whitespace\n",
            "filter_list:\n- name: f\n  filter:\n  - {function: regex, regex_pattern: 'b(.)'}\n",
            "filter_list:\n- name: g\n  filter:\n  - {function: regex, regex_pattern: 'a(.)'}\n",
            filter + "}\ngeneration_kwargs: {until: [x]}\n", filter + "}\ngeneration_kwargs: {max_gen_toks: 8}\n",
@@ -92,6 +93,19 @@ TEST(WrittenTask, PromptsAreTheTemplatesWithTheRowsValues) {
               HasSubstr("the expression {{answer.split('#')[-1]}}, and only {{key}} is built"));
   EXPECT_THAT(data::refusal([] { RowTemplate("{% if x %}"); }), HasSubstr("{%"));
   EXPECT_THAT(data::refusal([] { RowTemplate("a {{b"); }), HasSubstr("has {{ without its }}"));
+}
+
+// The harness makes a list of such a target, of which any entry is right.
+TEST(WrittenTask, ATargetWrittenAsAListOfPythonIsRefused) {
+  for (const char* list : {"['a','b']", "[\"it's\", 'b\\'s' ,]", "[1, -2.5e3]", "[]", "[ True, None ]"}) {
+    const nlohmann::json row = {{"a", list}};
+    EXPECT_THAT(data::refusal([&] { RowTemplate("{{a}}").all_of(row); }), HasSubstr("doc_to_target: KEY")) << list;
+    EXPECT_THAT(RowTemplate("a").all_of(row), testing::ElementsAre(list));  // a key's value stays a text there
+  }
+  for (const char* text : {"[INST]", "[a, b]", "['a'", "[5 apples]", "['a' or 'b']", "x"}) {
+    const nlohmann::json row = {{"a", text}};
+    EXPECT_THAT(RowTemplate("{{a}}").all_of(row), testing::ElementsAre(text));
+  }
 }
 
 TEST(WrittenTask, FiltersTakeOutWhatTheHarnessTakesOut) {

@@ -224,6 +224,16 @@ std::string value_text(const nlohmann::json& value, const std::string& key) {
   throw UsageError(fmt::format("\"{}\" is no text or number", key));
 }
 
+/// Whether lm-evaluation-harness makes a list of a target, because it is written as one of Python's.
+bool is_python_list(const std::string& target) {
+  if (!target.starts_with('[') || !target.ends_with(']')) return false;
+  static const std::string kValue =
+      R"((?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[+\-]?[0-9][0-9.eE_+\-]*|True|False|None))";
+  static const text::Regex kList("^\\[\\s*(?:" + kValue + "(?:\\s*,\\s*" + kValue + ")*\\s*,?)?\\s*\\]$",
+                                 text::RegexSyntax::python);
+  return !kList.all_groups(target).empty();
+}
+
 const nlohmann::json& value_in(const nlohmann::json& row, const std::string& key) {
   const auto found = row.find(key);
   if (found == row.end()) throw UsageError(fmt::format("there is no \"{}\"", key));
@@ -269,7 +279,16 @@ std::string RowTemplate::of(const nlohmann::json& row) const {
 }
 
 std::vector<std::string> RowTemplate::all_of(const nlohmann::json& row) const {
-  if (!row.contains(text_) || !row[text_].is_array()) return {of(row)};
+  if (!row.contains(text_)) {
+    std::string target = of(row);
+    if (is_python_list(target))
+      throw UsageError(
+          fmt::format("the target {} is a list in lm-evaluation-harness; write a JSON list under a key of "
+                      "the row, and name the key alone: doc_to_target: KEY",
+                      base::shortened(target)));
+    return {std::move(target)};
+  }
+  if (!row[text_].is_array()) return {of(row)};
   std::vector<std::string> all;
   for (const nlohmann::json& entry : row[text_]) all.push_back(value_text(entry, text_));
   if (all.empty()) throw UsageError(fmt::format("\"{}\" is empty", text_));
