@@ -121,6 +121,7 @@ ANSWERS = [
     ("generate {run} 'It is'", 2, ["for generate.prompt say --prompt"]),
     ("generate {run} --data.chat_template llama2", 2, ["data.chat_template belongs to training", "say --chat_template"]),
     ("generate {run} --lora.r 4 --optimizer.lr 1", 2, ["lora.r belongs to training", "optimizer.lr belongs to training"]),
+    ("evaluate {run} --score text.txt --max_seq_length 8", 2, ["evaluate.max_seq_length has no effect", "--text FILE"]),
     ("evaluate {run} --text text.txt --model.hidden_size 8", 2, ["model.hidden_size belongs to training", "takes the model's own"]),
     ("generate {run} --num_beams 4", 2, ["num_beams is not available"]),
     ("generate {run} --comm.backend dry_run", 2, ["backend dry_run moves nothing"]),

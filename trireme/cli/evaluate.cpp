@@ -32,9 +32,14 @@ int run_evaluate(Arguments arguments) {
        .help_groups = {"evaluate"},
        .complete =
            [](ParsedSettings& parsed) {
-                      // One rank predicts labels, also where there would be one for each NUMA node.
+             // One rank predicts labels, also where there would be one for each NUMA node.
              if (parsed.settings.evaluate.classify && !parsed.given("devices") && !launch::rank_environment().launched)
                parsed.settings.devices = 1;
+             const train::EvaluateSettings& e = parsed.settings.evaluate;
+             if (parsed.typed("evaluate.max_seq_length") && e.max_seq_length && !e.text && !e.classify)
+               throw UsageError(
+                   "error: evaluate.max_seq_length has no effect: only windows of a text and labelled texts have such "
+                   "a length; name a text with --text FILE, or leave it out");
            },
        .check =
            [](const Settings& settings) {

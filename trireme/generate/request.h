@@ -34,7 +34,9 @@ struct Request {
   std::vector<int64_t> stop_ids = {};
   /// Log-probabilities of tokens[judged_from ...] are wanted. Then max_new_tokens is 0.
   std::optional<int64_t> judged_from = {};
-  bool logprobs = false;  ///< of the new tokens: of the whole vocabulary at the temperature, before any cut
+  /// Of the new tokens: of the whole vocabulary at the temperature (at 0: of 1), before the repetition penalty and
+  /// cuts.
+  bool logprobs = false;
   /// When the model's positions are used up, the text goes on after its newest half, which is read again.
   bool slides = false;
   bool takes_stop = false;  ///< `take` gets the token that stops the text, too

@@ -292,8 +292,8 @@ config::Section section(GenerateSettings& s) {
             "divides positive logits of tokens that are there already, and multiplies negative ones",
             generate::bounds::repetition_penalty()},
            {"generate.logprobs", &s.logprobs,
-            "with generate.prompts: results have the tokens and their log-probabilities, at the temperature and "
-            "over the whole vocabulary"},
+            "with generate.prompts: results have the tokens and their log-probabilities over the whole vocabulary, at "
+            "the temperature (at 0: of 1) and before the repetition penalty"},
            {"generate.seed", &s.seed, "seed of the draws", {.at_least = 0}},
            {"generate.stop", &s.stop, "the text ends before the first of these words: [END, \"User:\"]",
             Rules{.absent = "null", .when_absent = "until the model ends the text", .example = "[END]"}},
@@ -361,7 +361,7 @@ config::Section section(EvaluateSettings& s) {
                  .absent = "null",
                  .when_absent = "1024, or the model's longest",
                  .example = "1024"}},
-          {"evaluate.limit", &s.limit, "use only this many windows or questions, from the first on",
+          {"evaluate.limit", &s.limit, "use only this many windows, texts or questions, from the first on",
            Rules{.at_least = 1, .absent = "null", .when_absent = "all", .example = "100"}},
           {"evaluate.json", &s.json, "file for the result as JSON",
            Rules{.absent = "none", .example = "result.json", .writes_file = true}}}};
