@@ -59,8 +59,9 @@ TEST(ShownTokens, AStopWordAndWhatFollowsItAreLeftOut) {
   EXPECT_THAT(shown(8), testing::ElementsAre(1000, 1001));
   EXPECT_THAT(shown(5), testing::ElementsAre(1000, 'l', 'o'));
   EXPECT_THAT(shown(0), testing::IsEmpty());
-  const std::vector<std::string> unfinished = {"a", "", "\u00e9"};  // a character of two tokens
-  EXPECT_THAT(shown_tokens(tokenizer, tokens, unfinished, 1), testing::ElementsAre(1000));
+  const std::vector<std::string> divided = {"a", "", "\u00e9x"};  // a character of two tokens
+  EXPECT_THAT(shown_tokens(tokenizer, tokens, divided, 1), testing::ElementsAre(1000));
+  EXPECT_THAT(shown_tokens(tokenizer, tokens, divided, 3), testing::ElementsAre(1000, 0xC3, 0xA9));
 }
 
 TEST(Prompts, ACompressedFileIsRefusedAsSuch) {

@@ -54,11 +54,12 @@ std::vector<int64_t> shown_tokens(const text::Tokenizer& tokenizer, std::vector<
                                   std::span<const std::string> texts, size_t shown_bytes) {
   size_t kept = 0, bytes = 0;
   for (; kept < texts.size() && bytes + texts[kept].size() <= shown_bytes; ++kept) bytes += texts[kept].size();
-  // A token without text of its own may be the first part of a character that was not shown.
+  const std::string_view part =
+      bytes == shown_bytes ? std::string_view() : std::string_view(texts[kept]).substr(0, shown_bytes - bytes);
+  // A token without text of its own may be the first part of a character, which the next one completes.
   while (kept > 0 && texts[kept - 1].empty()) --kept;
   tokens.resize(kept);
-  if (bytes == shown_bytes) return tokens;
-  const std::string_view part = std::string_view(texts[kept]).substr(0, shown_bytes - bytes);
+  if (part.empty()) return tokens;
   std::ranges::copy(tokenizer.encode(part, {.parse_special = false, .before = text::TextBefore::text}),
                     std::back_inserter(tokens));
   return tokens;
@@ -133,10 +134,12 @@ class Writer {
     request.parks = g_.chat;
     request.take = [&](int64_t token, double) {
       std::string text = in_.tokenizer->token_bytes(static_cast<int32_t>(token));
-      if (drops_space_ && tokens.empty() && text.starts_with(' ')) text.erase(0, 1);
+      const bool drops = drops_space_ && tokens.empty() && text.starts_with(' ');
+      if (drops) text.erase(0, 1);
       tokens.push_back(token);
       texts.push_back(stream.push(text));
       const std::string shown = stop.push(texts.back());
+      if (drops) texts.back().insert(0, 1, ' '), ++shown_bytes;  // the template writes it
       shown_bytes += shown.size();
       show(shown);
       return !stop.found();
