@@ -59,6 +59,12 @@ std::optional<int32_t> first_token(const text::Tokenizer& tokenizer) {
   return tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id();
 }
 
+/// Whether a text brings this token itself.
+bool begins_a_text(const text::Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
+  const std::optional<int32_t> begins = first_token(tokenizer);
+  return begins && !ids.empty() && ids.front() == *begins;
+}
+
 }  // namespace
 
 std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special,
@@ -70,9 +76,8 @@ std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_v
 }
 
 std::vector<int64_t> encode_context(const text::Tokenizer& tokenizer, std::string_view text) {
-  const std::optional<int32_t> begins = first_token(tokenizer);
-  const bool has_begun = begins && text.starts_with(tokenizer.decode({&*begins, 1}));
-  return encode_text(tokenizer, text, /*add_special=*/!has_begun);
+  std::vector<int64_t> ids = encode_text(tokenizer, text, /*add_special=*/false);
+  return begins_a_text(tokenizer, ids) ? ids : encode_text(tokenizer, text, /*add_special=*/true);
 }
 
 std::vector<int64_t> tokens_before_all(const text::Tokenizer& tokenizer) {
@@ -86,9 +91,7 @@ ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view contex
     pair.tokens = tokens_before_all(tokenizer);
     pair.first = std::ssize(pair.tokens);
     const std::vector<int64_t> own = encode_text(tokenizer, continuation, false);
-    const auto begins = first_token(tokenizer);  // a text may bring it itself
-    std::ranges::copy(own.begin() + (begins && !own.empty() && own.front() == *begins ? 1 : 0), own.end(),
-                      std::back_inserter(pair.tokens));
+    std::copy(own.begin() + (begins_a_text(tokenizer, own) ? 1 : 0), own.end(), std::back_inserter(pair.tokens));
   } else {
     const std::string words = text::stripped(context, {.start = false});
     pair.tokens = encode_context(tokenizer, fmt::format("{}{}", context, continuation));
