@@ -214,7 +214,7 @@ def compares(r):
 
 def checkpoints_are_removed_when_stopped(r):
     """Of one process and of two ranks; the model is large enough that a signal comes in the middle of it."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         for ranks in (1, 2):
             out = r.folder / f"stopped-{number.name}-{ranks}"
             process = r.start([r.program, "bench", "checkpoint", "llama-32m", "--train.micro_batch_size", "1", "--train.max_seq_length", "64", "--devices", str(ranks), "--out_dir", str(out)])

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "trireme/base/stop_signals.h"
+
 namespace trireme::launch::testing {
 namespace {
 
@@ -37,9 +39,8 @@ Job::Job(Options options) {
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("no process left for a test");
   if (pid_ == 0) {
-    ::signal(SIGINT, SIG_DFL);  // ctest in the background of a shell would hand down "ignored"
-    ::signal(SIGTERM, SIG_DFL);
-    ::signal(SIGUSR1, SIG_DFL);
+    // ctest in the background of a shell would hand down "ignored"
+    for (const int number : base::kStopSignals) ::signal(number, SIG_DFL);
     const auto open_for = [&](const char* name) {
       return open((folder_ / name).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     };

@@ -9,6 +9,7 @@
 
 #include "tests/launch/job.h"
 #include "trireme/base/files.h"
+#include "trireme/base/stop_signals.h"
 
 namespace trireme::launch::testing {
 namespace {
@@ -215,7 +216,22 @@ TEST(StopSignal, IsRememberedUntilItIsCleared) {
   EXPECT_EQ(stop_signal(), SIGTERM);
   clear_stop_request();
   EXPECT_FALSE(stop_requested());
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) signal(number, SIG_DFL);
+  for (const int number : base::kStopSignals) signal(number, SIG_DFL);
+}
+
+TEST(StopSignal, AClosedTerminalIsARequestUnlessItIsIgnored) {
+  signal(SIGHUP, SIG_DFL);
+  clear_stop_request();
+  install_stop_signal();
+  raise(SIGHUP);
+  raise(SIGHUP);  // the terminal and the shell may both send it
+  EXPECT_EQ(stop_signal(), SIGHUP);
+  clear_stop_request();
+  signal(SIGHUP, SIG_IGN);  // as nohup does
+  install_stop_signal();
+  raise(SIGHUP);
+  EXPECT_FALSE(stop_requested());
+  for (const int number : base::kStopSignals) signal(number, SIG_DFL);
 }
 
 TEST(StopSignal, AWarningIsNoFirstOfTwo) {
@@ -233,7 +249,7 @@ TEST(StopSignal, AWarningIsNoFirstOfTwo) {
   request_stop(SIGTERM);
   EXPECT_STREQ(name_of_stop(stop_signal()), "the notice file");
   clear_stop_request();
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) signal(number, SIG_DFL);
+  for (const int number : base::kStopSignals) signal(number, SIG_DFL);
 }
 
 TEST(StopSignal, ASecondSigtermEndsTheProcessUnlessItIsTheSameRequest) {

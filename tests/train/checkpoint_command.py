@@ -3,6 +3,7 @@
 checkpoint_command.py TRIREME
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -151,17 +152,17 @@ class Suite:
         chats = self.ring.folder / "chats.jsonl"
         chats.write_text((json.dumps({"instruction": "x" * 200, "output": "y" * 2000}) + "\n") * 20000)
         tokenize = ["data", "tokenize", chats, "--data.tokenizer", "byte", "--data.chat_template", "alpaca", "--threads", "1", "--output", out]
-        for words in (["convert", folder, out, "--dtype", "bfloat16"], ["checkpoint", "reshard", folder, out, "--dtype", "bf16"], tokenize):
+        for number, words in itertools.product((signal.SIGTERM, signal.SIGHUP), (["convert", folder, out, "--dtype", "bfloat16"], ["checkpoint", "reshard", folder, out, "--dtype", "bf16"], tokenize)):
             process = self.ring.start([self.ring.program, *map(str, words)])
 
             def takes_signals():
                 caught = pathlib.Path(f"/proc/{process.pid}/status").read_text().split("SigCgt:")[1].split()[0]
                 return int(caught, 16) >> (signal.SIGTERM - 1) & 1
             ring.wait_for(lambda: process.poll() is not None or takes_signals(), "work that takes signals")
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             result = self.ring.finish(process)
             ring.check(result.code == 75 and "stopped by request: nothing was written" in result.err and not list(self.ring.folder.glob("stopped*"))
-                       and not list(self.ring.folder.glob(".tmp-*")), f"{words[0]} that is asked to stop ends with 75, and leaves nothing", str(result))
+                       and not list(self.ring.folder.glob(".tmp-*")), f"{words[0]}: {number.name} ends it with 75, and leaves nothing", str(result))
 
     def helps(self):
         result = self.command("--help")

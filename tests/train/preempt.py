@@ -18,7 +18,7 @@ import time
 import ring
 
 STEPS = 24
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
 RUN = {"devices": 2, "train__max_steps": STEPS, "train__save_interval": 6, "eval__interval": 4, "eval__max_iters": 40,
        "save__keep_last": 0}
 KINDS = ["start-up", "training", "evaluation", "saving", "loading"]

@@ -32,7 +32,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 WORDS = "the sea was calm and Anne walked to a window of her house where Mr. Knightley stood, quite alone; 'Indeed!' said she".split()
 
 # A job that a shell starts in the background inherits ignored signals, and the program leaves them ignored.
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 

@@ -20,6 +20,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/process.h"
+#include "trireme/base/stop_signals.h"
 
 namespace trireme::base {
 namespace {
@@ -55,7 +56,9 @@ struct Becoming {
     setrlimit(RLIMIT_AS, &limit);
   }
   syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
-  for (const int number : {SIGTERM, SIGINT, SIGPIPE, SIGUSR1, SIGTTOU, SIGXFSZ}) signal(number, SIG_DFL);
+  for (const int number : kStopSignals)
+    if (signal(number, SIG_DFL) == SIG_IGN && number == SIGHUP) signal(number, SIG_IGN);  // nohup's stays ignored
+  for (const int number : {SIGPIPE, SIGTTOU, SIGXFSZ}) signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -67,7 +70,8 @@ struct Becoming {
 [[noreturn]] void become_keeper(pid_t group, int life) {
   constexpr int kExitCode = ChildProcess::kCannotStart >> 8;
   if (setpgid(0, group) != 0) _exit(kExitCode);  // it must not kill another group
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) signal(number, SIG_IGN);
+  for (const int number : kStopSignals) signal(number, SIG_IGN);
+  signal(SIGQUIT, SIG_IGN);
   dup2(life, 0);
   syscall(SYS_close_range, 1, ~0u, 0);  // nobody who reads this process's output waits for the keeper
   const char* const words[] = {"sh", "-c", "read -r line; kill -KILL 0", nullptr};

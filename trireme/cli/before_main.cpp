@@ -13,6 +13,7 @@
 
 #include <string_view>
 
+#include "trireme/base/stop_signals.h"
 #include "trireme/launch/identity/openmp_wait.h"
 
 // Sanitizers initialise later and must not be called before, so their builds do without this.
@@ -57,8 +58,8 @@ void choose_wait(char** environment) {
 }
 
 void block_stop_signals() {
-  constexpr auto bit = [](int number) { return 1ul << (number - 1); };
-  const unsigned long stops = bit(SIGTERM) | bit(SIGINT) | bit(SIGUSR1);
+  unsigned long stops = 0;
+  for (const int number : trireme::base::kStopSignals) stops |= 1ul << (number - 1);
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &stops, nullptr, sizeof stops);
 }
 

@@ -213,7 +213,8 @@ int main(int argc, char** argv) try {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes then fails with an error
   const std::vector<std::string> words(argv + 1, argv + argc);
   const int code = run(words);
-  require_written_output();
+  // A run that its closed terminal has stopped can write there no more, and can be given again all the same.
+  if (code != trireme::launch::kStoppedEarly) require_written_output();
   return code;
 } catch (const trireme::launch::Stopped& e) {
   trireme::base::info("{}", e.what());

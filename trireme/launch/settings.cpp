@@ -98,8 +98,8 @@ config::Section section(LaunchSettings& s) {
                {.unit = "restarts", .at_least = 0, .at_most = 1e6}},
               {"launch.grace",
                &s.grace,
-               "time from the request to stop (SIGTERM, SIGINT, SIGUSR1, a notice) to the end of the run: a step that "
-               "would take longer is abandoned, and the last complete step is saved",
+               "time from the request to stop (SIGTERM, SIGINT, SIGUSR1, SIGHUP, a notice) to the end of the run: a "
+               "step that would take longer is abandoned, and the last complete step is saved",
                {.above = 0}},
               {"launch.notice_file", &s.notice_file,
                "path of a file; when it appears or changes on any machine, the run stops",

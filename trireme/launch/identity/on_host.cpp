@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/stop_signals.h"
 #include "trireme/launch/identity/rank_setup.h"
 #include "trireme/launch/machines/ssh_start.h"
 #include "trireme/launch/supervise/spawn.h"
@@ -39,7 +40,7 @@ std::vector<std::string> variables(const HostOrder& order) {
 base::FileDescriptor take_signals() {
   sigset_t ours;
   sigemptyset(&ours);
-  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&ours, number);
+  for (const int number : base::kStopSignals) sigaddset(&ours, number);
   sigprocmask(SIG_BLOCK, &ours, nullptr);
   return base::FileDescriptor(signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
 }

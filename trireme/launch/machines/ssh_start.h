@@ -52,7 +52,7 @@ std::string find_ssh();
 int start_by_ssh(const SshJob& job);
 
 /// `trireme on_host`: reads its order from standard input and runs it as a child. The token is in a file in memory
-/// (launch.token_file). The child is asked to stop at a byte or the end of the input, and on SIGTERM, SIGINT or SIGHUP.
+/// (launch.token_file). The child is asked to stop at a byte or the end of the input, and at a stop signal.
 ///
 /// Returns   the child's exit code; kStoppedEarly if the request ended the child before it had signal handlers; else
 ///           128 + signal if a signal killed it

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/stop_signals.h"
 #include "trireme/launch/supervise/processes.h"
 #include "trireme/launch/supervise/standard_descriptors.h"
 #include "trireme/launch/supervise/supervisor.h"
@@ -28,8 +29,11 @@ ProcessState::ProcessState() {
 
   sigset_t ours, blocked;
   sigemptyset(&ours);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGTSTP})
+  const auto take = [&](int number) {
     if (!is_ignored(number)) sigaddset(&ours, number);  // ignored by nohup or a background shell: stays ignored
+  };
+  std::ranges::for_each(base::kStopSignals, take);
+  take(SIGTSTP);
   blocked = ours;
   sigaddset(&blocked, SIGPIPE);  // if a reader has gone, write() fails instead
   pthread_sigmask(SIG_BLOCK, &blocked, &mask_before_);

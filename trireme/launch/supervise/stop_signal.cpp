@@ -12,10 +12,11 @@
 #include <utility>
 
 #include "trireme/base/child_process.h"
+#include "trireme/base/stop_signals.h"
 
 namespace trireme::launch {
 namespace {
-constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+using base::kStopSignals;
 
 std::atomic<int> stop_reason{0};
 std::atomic<bool> passed_on{false};

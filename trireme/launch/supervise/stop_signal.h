@@ -1,8 +1,8 @@
 // A request to stop that leaves time to save: SIGTERM (the launcher, Slurm, Kubernetes, systemd), SIGINT (Ctrl-C),
-// SIGUSR1 (Slurm's --signal=USR1@90), or a cloud's notice (notice.h).
+// SIGUSR1 (Slurm's --signal=USR1@90), SIGHUP (a closed terminal), or a cloud's notice (notice.h).
 //
 // The training loop calls stop_requested() at its safe points, agrees with the other ranks, saves and exits with
-// kStoppedEarly. A second SIGTERM or SIGINT ends the process at once, with two exceptions. SIGUSR1 and notices only
+// kStoppedEarly. A second SIGTERM, SIGINT or SIGHUP ends the process at once, with two exceptions. SIGUSR1 and notices only
 // warn, so the signal after them counts as the first. And a signal within a second of the first is the same request,
 // a SIGINT after a SIGINT within a tenth: systemd, Slurm, torchrun and timeout signal every process, and the launcher
 // also passes the signal on.
@@ -40,7 +40,7 @@ struct Stopped : Error {
   using Error::Error;
 };
 
-/// Installs the handlers for SIGTERM, SIGINT and SIGUSR1, and unblocks these signals. Ranks start with them blocked
+/// Installs the handlers for the stop signals (base/stop_signals.h), and unblocks them. Ranks start with them blocked
 /// (supervisor_start.cpp), so none is lost while the program loads. A signal that was ignored stays ignored.
 void install_stop_signal();
 

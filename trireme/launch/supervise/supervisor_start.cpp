@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/stop_signals.h"
 #include "trireme/launch/supervise/spawn.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/supervisor.h"
@@ -69,7 +70,7 @@ void Supervisor::start_rank(int number) {
                      options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
   // These signals stay pending until the rank installs its handlers (stop_signal.h).
   if (options_.executable.empty())
-    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&request.signal_mask, number);
+    for (const int number : base::kStopSignals) sigaddset(&request.signal_mask, number);
   request.kept_fds = {rank_report.get()};
   request.error_fd = rank_report.get();
   if (options_.lock_fd >= 0) request.kept_fds.push_back(options_.lock_fd);
