@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -58,6 +59,18 @@ TEST(CsvLogger, AStepWithoutALossHasAnEmptyCell) {
   const std::string text = base::read_file(path), row = text.substr(text.find('\n') + 1);
   EXPECT_TRUE(text.starts_with("loss,iter,step,")) << text;
   EXPECT_TRUE(row.starts_with(",") && !row.starts_with(",,")) << text;
+}
+
+TEST(CsvLogger, ASecondRowOfTheLastStepReplacesTheFirst) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "csv_logger_test" / "again.csv";
+  {
+    CsvLogger logger(path, 0, {});
+    for (const int64_t step : {1, 2}) logger.append({.step = step, .loss = 1});
+  }
+  CsvLogger(path, 2, {}).append({.step = 2, .loss = 1, .val_loss = 0.5});
+  const std::string text = base::read_file(path);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
+  EXPECT_NE(text.find("0.5", text.find("\n1,2,2,")), std::string::npos) << text;
 }
 
 TEST(CommandLogger, AProgramThatDoesNotReadIsWaitedForOnce) {

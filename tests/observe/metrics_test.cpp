@@ -99,6 +99,21 @@ TEST_F(MetricsTest, AResumedRunDropsTheStepsItDoesAgain) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
 }
 
+TEST_F(MetricsTest, AnEvaluationThatIsMadeUpJoinsTheRowOfItsStep) {
+  write_steps(1, 3, 0);
+  MetricsWriter writer(path, 3);
+  base::StepEvent found{.step = 3, .val_loss = 0.5, .measures = {{"val_accuracy", 1}}};
+  writer.append(metrics_row(joined_with_row(found, path)));
+  writer.append({.step = 4});
+  EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2, 3, 4}));
+  const MetricsRow row = read_metrics(path)[2];
+  EXPECT_EQ(row.loss, 1.0 / 3);
+  EXPECT_EQ(row.val_loss, 0.5);
+  EXPECT_EQ(row.measures.size(), 1u);
+  found.step = 9;
+  EXPECT_EQ(joined_with_row(found, path).loss, std::nullopt) << "there is no such row";
+}
+
 TEST_F(MetricsTest, ANewRunStartsAnEmptyFile) {
   write_steps(1, 10, 0);
   write_steps(1, 2, 0);

@@ -401,6 +401,13 @@ TEST(Checkpointing, AWeightThatIsUnfrozenBeginsWithTheOptimizersFirstStep) {
   }
 }
 
+TEST(Checkpointing, TheStateSaysThatAnEvaluationIsDue) {
+  for (const bool due : {false, true}) {
+    const RunState state{.step = 5, .evaluation_due = due, .settings_yaml = "seed: 1\n"};
+    EXPECT_EQ(parse_run_state(to_json(state), "out").evaluation_due, due);
+  }
+}
+
 TEST(Checkpointing, UntrainedStepsThatTheRunHasNotTakenAreRefused) {
   RunState state{.step = 5, .settings_yaml = "seed: 1\n", .loss_scale = {.scale = 8, .skipped = 1}};
   state.untrained_steps["w"] = 4;

@@ -145,6 +145,14 @@ def one_stop(r, number, source, straight, latest):
     want, rows = ring.metrics(straight), ring.metrics(r.folder / out)
     first = 7 if kind == "loading" else 1
     ring.require(all(want[s]["loss"] == rows[s]["loss"] for s in range(first, STEPS + 1)), f"{what}: so are its losses")
+    evaluated = [s for s in want if s >= first and "val_loss" in want[s]]
+    ring.require(all(want[s]["val_loss"] == rows[s].get("val_loss") for s in evaluated), f"{what}: and its evaluations",
+                 str({s: rows[s].get("val_loss") for s in evaluated}))
+    if kind == "evaluation" and place != "before the first step":  # one that was cut is made up
+        stopped_at = int(place.split()[-1])
+        ring.require("val_loss" in rows[stopped_at], f"{what}: step {stopped_at} has its evaluation", str(rows[stopped_at]))
+    lines = (r.folder / out / "metrics.jsonl").read_text().splitlines()
+    ring.require(len(lines) == len(rows), f"{what}: one row a step", f"{len(lines)} rows of {len(rows)} steps")
     shutil.rmtree(r.folder / out)
     return kind, place
 

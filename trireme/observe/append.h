@@ -12,4 +12,7 @@ namespace trireme::observe {
 /// Errors    FileError naming `path`
 void append(const base::FileDescriptor& file, std::string_view bytes, const std::filesystem::path& path);
 
+/// Cuts the last line off a file of lines. Errors    FileError naming `path`
+void drop_last_line(const base::FileDescriptor& file, const std::filesystem::path& path);
+
 }  // namespace trireme::observe

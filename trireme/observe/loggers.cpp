@@ -121,10 +121,12 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) 
                       path_.string()));
     while (std::getline(in, line)) {
       const std::vector<std::string> cells = cells_of(line);
-      if (in.eof() || cells.size() <= kStepColumn || std::stod("0" + cells[kStepColumn]) > double(resumed_step))
-        continue;
+      if (in.eof() || cells.size() <= kStepColumn) continue;
+      const auto step = static_cast<int64_t>(std::stod("0" + cells[kStepColumn]));
+      if (step > resumed_step) continue;
       kept += line + "\n";
       before_ = before_of(columns_, cells);
+      last_step_ = step;
     }
   }
   base::write_file_atomic(path_, base::join(columns_, ",") + "\n" + kept);
@@ -132,6 +134,7 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) 
 }
 
 void CsvLogger::append(const MetricsRow& row) {
+  if (std::exchange(last_step_, row.step) == row.step) drop_last_line(file_, path_);
   const size_t before = columns_.size();
   const std::vector<base::Measured> numbers = csv_numbers(row, run_, before_);
   for (const base::Measured& number : numbers)

@@ -43,6 +43,7 @@ class CsvLogger final : public Logger {
   std::filesystem::path path_;
   Run run_;
   Before before_;
+  std::optional<int64_t> last_step_;  ///< of the file's last row
   std::vector<std::string> columns_;
   base::FileDescriptor file_;
 };

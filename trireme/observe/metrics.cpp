@@ -80,6 +80,28 @@ MetricsRow metrics_row(const base::StepEvent& event) {
   return row;
 }
 
+base::StepEvent joined_with_row(base::StepEvent found, const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return found;
+  const std::vector<MetricsRow> rows = read_metrics(path);
+  const auto row = std::ranges::find(rows.rbegin(), rows.rend(), found.step, &MetricsRow::step);
+  if (row == rows.rend()) return found;
+  found.loss = row->loss;
+  found.grad_norm = row->grad_norm;
+  found.lr = row->lr;
+  found.loss_scale = row->loss_scale;
+  found.skipped = row->skipped;
+  found.tokens_per_second = row->tokens_per_second;
+  found.peak_fraction = row->peak_fraction;
+  found.step_seconds = row->seconds;
+  found.rss_bytes = row->rss_bytes;
+  std::vector<base::Measured> measures = row->measures;
+  std::erase_if(measures, [&](const base::Measured& old) {
+    return std::ranges::find(found.measures, old.name, &base::Measured::name) != found.measures.end();
+  });
+  found.measures.insert(found.measures.begin(), measures.begin(), measures.end());
+  return found;
+}
+
 std::string to_json(const MetricsRow& row) {
   Json object;
   object["step"] = row.step;
@@ -125,11 +147,18 @@ void append(const base::FileDescriptor& file, std::string_view bytes, const std:
   }
 }
 
+void drop_last_line(const base::FileDescriptor& file, const std::filesystem::path& path) {
+  const std::string text = base::read_file(path);
+  const size_t before = text.size() < 2 ? std::string::npos : text.rfind('\n', text.size() - 2);
+  if (ftruncate(file.get(), before == std::string::npos ? 0 : static_cast<off_t>(before + 1)) != 0)
+    base::throw_file_error("write", path, errno);
+}
+
 MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
   std::string kept;
   if (resumed_step > 0 && std::filesystem::exists(path_)) {
     for (const auto& row : read_metrics(path_))
-      if (row.step <= resumed_step) kept += to_json(row) + "\n";
+      if (row.step <= resumed_step) kept += to_json(row) + "\n", last_step_ = row.step;
   }
   if (path_.has_parent_path()) {
     std::error_code failure;
@@ -140,7 +169,10 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
   file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
 }
 
-void MetricsWriter::append(const MetricsRow& row) { observe::append(file_, to_json(row) + "\n", path_); }
+void MetricsWriter::append(const MetricsRow& row) {
+  if (std::exchange(last_step_, row.step) == row.step) drop_last_line(file_, path_);
+  observe::append(file_, to_json(row) + "\n", path_);
+}
 
 MetricsSink::MetricsSink(int64_t resumed_step, bool measured_anew, int64_t log_interval,
                          std::function<void(const MetricsRow&)> write)

@@ -58,6 +58,10 @@ struct MetricsRow {
 
 MetricsRow metrics_row(const base::StepEvent& event);
 
+/// `found` and what else the row of its step in the file at `path` says; `found` alone if there is none.
+/// Errors    as read_metrics
+base::StepEvent joined_with_row(base::StepEvent found, const std::filesystem::path& path);
+
 /// The row as one line of JSON, without line end.
 std::string to_json(const MetricsRow& row);
 
@@ -78,11 +82,13 @@ class MetricsWriter final : public Logger {
   /// Errors    FileError
   MetricsWriter(std::filesystem::path path, int64_t resumed_step);
 
+  /// A second row of the last step replaces the first.
   void append(const MetricsRow& row) override;
 
  private:
   std::filesystem::path path_;
   base::FileDescriptor file_;
+  std::optional<int64_t> last_step_;  ///< of the file's last row
 };
 
 /// Writes every `log_interval`-th step, the last one and those with an evaluation.

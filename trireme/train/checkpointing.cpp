@@ -298,6 +298,7 @@ std::string to_json(const RunState& s) {
   if (const optim::LossScaleState& l = s.loss_scale; l.scale > 0)
     json["loss_scale"] = {
         {"scale", l.scale}, {"good_steps", l.good_steps}, {"overflows_left", l.overflows_left}, {"skipped", l.skipped}};
+  if (s.evaluation_due) json["evaluation_due"] = true;
   if (!s.untrained_steps.empty()) json["untrained_steps"] = s.untrained_steps;
   if (!s.base_path.empty()) json["base"] = {{"path", s.base_path}, {"fingerprint", s.base_fingerprint}};
   if (!s.chat_template.empty()) json["chat_template"] = s.chat_template;
@@ -312,6 +313,7 @@ RunState parse_run_state(const std::string& text, const std::filesystem::path& p
   s.step = base::whole_number(j.at("step"));
   s.samples = base::whole_number(j.at("samples"));
   s.tokens = base::whole_number(j.at("tokens"));
+  s.evaluation_due = j.value("evaluation_due", false);
   s.run = j.value("run", "");
   if (j.contains("data"))
     for (const auto& [name, value] : j.at("data").items()) s.data.add(name, value.get<std::string>());

@@ -26,6 +26,7 @@ struct RunState {
   int64_t step = 0;
   int64_t samples = 0;              ///< consumed since the start of training
   int64_t tokens = 0;
+  bool evaluation_due = false;      ///< a stop cut the evaluation of this step (evaluate_before.h)
   std::string run;                  ///< the name of the run that saved it (begin_run)
   data::DataIdentity data;          ///< of the data that `samples` refers to
   std::string settings_yaml;

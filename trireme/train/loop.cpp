@@ -11,6 +11,7 @@
 #include "trireme/base/stopwatch.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
+#include "trireme/train/evaluate_before.h"
 #include "trireme/train/introduction.h"
 #include "trireme/train/measures.h"
 #include "trireme/train/observers.h"
@@ -39,7 +40,8 @@ class Loop {
     begin(make_task);
     if (s_->is_first_rank())
       for (const std::string& line : introduction(*s_, *task_, *start_, moved_, *pace_)) say(line);
-    evaluate_before_training();
+    if (has_held_out()) evaluate_before_training(*s_, *task_, state_, *observers_, stopping_, safe_point_);
+    go_on_unless_stopped();
     if (last_ > 0 && state_.step >= last_)
       return say(nothing_to_do(c_, last_, state_.step, state_.tokens, s_->tokens_per_step())), 0;
     saver_->leave_later_behind(state_.step);
@@ -88,15 +90,6 @@ class Loop {
   }
 
   void say(const std::string& line) { observers_->say(line); }
-
-  void evaluate_before_training() {
-    if (!c_.eval.initial_validation || !has_held_out()) return;
-    const std::optional<double> loss = task_->evaluate(safe_point_);
-    go_on_unless_stopped();
-    s_->phases.end("evaluation");
-    say(loss ? fmt::format("held-out loss {:.4f} before training", *loss) : task_->held_out_text());
-    say(task_->sample(safe_point_));
-  }
 
   void train_one() {
     const base::Stopwatch watch;
@@ -151,6 +144,7 @@ class Loop {
         has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0);
     event.is_kept = evaluates;
     if (evaluates) event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
+    state_.evaluation_due = evaluates && stopping_.stops() && !is_complete();  // the resumed run makes it up
     add_measures(event, s_->model, result.measures, task_->held_out_measures());
     task_->add_measures(event, evaluates);
     observers_->step(event);

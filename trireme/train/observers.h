@@ -105,6 +105,13 @@ class Observers {
                       cuts_texts_ ? ": data.packing wrapped cuts rows anywhere; best_fit keeps texts whole" : ""));
     say(epoch);
   }
+  /// An evaluation of the step before this start. What `found` does not say, the step's row has.
+  void make_up(const base::StepEvent& found, const std::filesystem::path& out_dir) {
+    if (!line_) return;
+    const base::StepEvent event = observe::joined_with_row(found, out_dir / "metrics.jsonl");
+    line_->step(event);
+    if (metrics_) metrics_->step(event);
+  }
   /// Text that the model has written. "": nothing.
   void sample(int64_t step, const std::string& text) {
     say(text);
