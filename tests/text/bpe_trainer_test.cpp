@@ -1,12 +1,16 @@
 #include "trireme/text/bpe_trainer.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "tests/data/temporary_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/data/train_tokenizer.h"
 #include "trireme/text/load_tokenizer.h"
 
@@ -100,6 +104,24 @@ TEST(TrainedTokenizer, a_place_that_cannot_be_a_folder_is_refused_before_the_tra
           << error.what();
     }
   check_output(file.parent_path() / "new" / "folder", false);
+}
+
+TEST(TrainedTokenizer, of_two_files_that_do_not_fit_none_stays) {
+  const data::TemporaryFolder folder;
+  const TrainedBpe trained = train_bpe({{"hello", 4}}, {.vocab_size = 260});
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, before.rlim_max};  // tokenizer_config.json is shorter, tokenizer.json longer
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(write_tokenizer(folder / "new", trained, pattern_named("gpt2"), false), base::FileError);
+  EXPECT_THROW(write_tokenizer(folder.path(), trained, pattern_named("gpt2"), false), base::FileError);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  write_tokenizer(folder / "new", trained, pattern_named("gpt2"), false);
+  const auto is_file = [](const auto& entry) { return entry.is_regular_file(); };
+  EXPECT_EQ(std::ranges::count_if(std::filesystem::directory_iterator(folder / "new"), is_file), 2);
 }
 
 TEST(TrainedTokenizer, the_tokenizer_of_a_model_is_replaced_only_on_request) {

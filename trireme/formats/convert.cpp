@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 
 #include "trireme/base/error.h"
+#include "trireme/base/made_folders.h"
 #include "trireme/base/named_file.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
@@ -59,28 +59,6 @@ void check_place(const ConvertRequest& request, bool single_file) {
   if (!single_file && !is_model_folder(out) && !fs::is_empty(out))
     throw UsageError(fmt::format("error: {} is a folder without a model: --force replaces models only", out.string()));
 }
-
-/// The folders around a conversion's place that were not there. What is empty of them goes with this object: all of
-/// them, if the conversion failed.
-class FoldersAround {
- public:
-  FoldersAround() = default;
-  FoldersAround(const FoldersAround&) = delete;
-  FoldersAround& operator=(const FoldersAround&) = delete;
-  ~FoldersAround() {
-    std::error_code ignored;
-    for (const fs::path& folder : innermost_first_) fs::remove(folder, ignored);
-  }
-
-  void make(const fs::path& folder) {
-    if (fs::exists(folder)) return;
-    make(parent_of(folder));
-    if (fs::create_directory(folder)) innermost_first_.push_front(folder);
-  }
-
- private:
-  std::deque<fs::path> innermost_first_;
-};
 
 void check_space(const fs::path& out, int64_t bytes) {
   const int64_t free = base::free_disk_bytes(out);
@@ -157,7 +135,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
   }
   if (plan.elements > 0) result.elements = plan.elements;
   checkpoint::translate_file_errors(folder, plan.bytes, [&] {
-    FoldersAround around;
+    base::MadeFolders around;
     around.make(folder);
     checkpoint::remove_leftovers(folder);
     checkpoint::TemporaryFolder temporary(folder, checkpoint::kConvertLabel);

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/made_folders.h"
 #include "trireme/text/load_tokenizer.h"
 
 namespace trireme::text {
@@ -105,21 +107,44 @@ void check_output(const std::filesystem::path& folder, bool overwrite) {
   for (const std::filesystem::path& path : {find_tokenizer(folder), folder / kConfigFile})
     if (std::filesystem::exists(path, ignored))
       throw UsageError(
-          fmt::format("{} already exists: {} holds a tokenizer; name another --output, or let the new one take its "
-                      "place with --overwrite",
-                      path.string(), folder.string()));
+          fmt::format("{} already exists; name another --output, or let the new tokenizer take its place with "
+                      "--overwrite",
+                      path.string()));
 }
+
+namespace {
+
+/// Writes all files beside their places before the first takes its own. If one fails, the folder is as it was.
+void write_together(const std::filesystem::path& folder, const std::map<std::string, std::string>& files) {
+  base::MadeFolders made;
+  made.make(folder);
+  const std::filesystem::path aside = folder / fmt::format(".tmp-tokenizer-{}", ::getpid());
+  struct Aside {
+    const std::filesystem::path& path;
+    ~Aside() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  } const removed{aside};
+  std::filesystem::create_directory(aside);
+  for (const auto& [name, text] : files) base::write_file_atomic(aside / name, text);
+  for (const auto& [name, text] : files) std::filesystem::rename(aside / name, folder / name);
+  base::fsync_directory(folder);
+}
+
+}  // namespace
 
 void write_tokenizer(const std::filesystem::path& folder, const TrainedBpe& trained, const NamedPattern& pattern,
                      bool overwrite) {
   check_output(folder, overwrite);
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) base::throw_file_error("create", folder, failure.value());
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
   if (!trained.special_tokens.empty()) config["eos_token"] = trained.special_tokens.front();
-  base::write_file_atomic(folder / kConfigFile, config.dump(2) + "\n");
-  base::write_file_atomic(folder / "tokenizer.json", tokenizer_json(trained, pattern));
+  try {
+    write_together(folder,
+                   {{kConfigFile, config.dump(2) + "\n"}, {"tokenizer.json", tokenizer_json(trained, pattern)}});
+  } catch (const std::filesystem::filesystem_error& error) {
+    base::throw_file_error(error);
+  }
 }
 
 }  // namespace trireme::text

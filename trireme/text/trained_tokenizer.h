@@ -29,7 +29,8 @@ std::string tokenizer_json(const TrainedBpe& trained, const NamedPattern& patter
 /// false
 void check_output(const std::filesystem::path& folder, bool overwrite);
 
-/// Writes tokenizer.json, and tokenizer_config.json, which names the first special token as the end of a text.
+/// Writes tokenizer.json, and tokenizer_config.json, which names the first special token as the end of a text: both, or
+/// none if one cannot be written.
 /// Errors    FileError; those of check_output
 void write_tokenizer(const std::filesystem::path& folder, const TrainedBpe& trained, const NamedPattern& pattern,
                      bool overwrite);
