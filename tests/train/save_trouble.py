@@ -89,6 +89,21 @@ def full_disk_at_the_start(r):
             disk.make_room()
 
 
+def commands_that_name_a_place(r):
+    """They end with 74 as a run does, and do not advise an option that they refuse."""
+    source = r.train("wide", **settings("sync", train__max_steps=2)) / "step-00000002"
+    with Disk(r, "full-place", 2) as disk:
+        if disk.why_not:
+            print(f"left out: a full disk ({disk.why_not.strip()})")
+            return
+        disk.fill(leave=MIB // 4)
+        for words in (["convert"], ["checkpoint", "reshard"], ["checkpoint", "consolidate"]):
+            result = r.run([r.program, *words, str(source), str(disk.path / "out")])
+            ring.check(result.code == 74 and "name a place on another disk" in result.err and "--out_dir" not in result.err,
+                       f"{' '.join(words)} onto a full disk: 74, and advice that it takes", str(result))
+            ring.require([path.name for path in disk.path.iterdir()] == ["filler"], "and nothing is left", str(list(disk.path.iterdir())))
+
+
 def files_may_not_grow(r):
     """ulimit -f: said with the limit, not a death by SIGXFSZ."""
     text = r.folder / "text.txt"
@@ -232,6 +247,7 @@ with ring.Ring(sys.argv[1]) as r:
         full_disk(r, mode)
         gone_folder(r, mode)
     full_disk_at_the_start(r)
+    commands_that_name_a_place(r)
     files_may_not_grow(r)
     other_files(r)
     files_at_the_start_of_a_resume(r)

@@ -72,23 +72,25 @@ int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path
   return info.st_size;
 }
 
-void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes) {
+void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes, const std::string& elsewhere) {
   const std::string needed = needed_bytes > 0 ? base::plural(needed_bytes, "byte") + " needed, " : "";
-  throw base::StorageError(fmt::format("cannot save a checkpoint below {}: the disk is full, {}{} free; free some "
-                                       "space, or save to another disk with --out_dir",
-                                       path.string(), needed, base::plural(base::free_disk_bytes(path), "byte")),
-                           path.string(), ENOSPC);
+  throw base::StorageError(
+      fmt::format("cannot save a checkpoint below {}: the disk is full, {}{} free; free some "
+                  "space, or {}",
+                  path.string(), needed, base::plural(base::free_disk_bytes(path), "byte"), elsewhere),
+      path.string(), ENOSPC);
 }
 
-void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work) {
+void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work,
+                           const std::string& elsewhere) {
   try {
     work();
   } catch (const base::FileError& error) {
-    if (error.code == ENOSPC || error.code == EDQUOT) throw_disk_full(path, needed_bytes);
+    if (error.code == ENOSPC || error.code == EDQUOT) throw_disk_full(path, needed_bytes, elsewhere);
     throw base::StorageError(error.what(), error.path.string(), error.code);
   } catch (const std::filesystem::filesystem_error& error) {
     const int code = error.code().value();
-    if (code == ENOSPC || code == EDQUOT) throw_disk_full(path, needed_bytes);
+    if (code == ENOSPC || code == EDQUOT) throw_disk_full(path, needed_bytes, elsewhere);
     throw base::StorageError(error.what(), error.path1().string(), code);
   }
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "trireme/base/files.h"
@@ -44,11 +45,18 @@ void write_elements(const base::FileDescriptor& file, const std::filesystem::pat
 /// Size of an open file. Errors    base::FileError
 int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path& path);
 
-/// Throws the StorageError of a full disk. It says the bytes needed (0: unknown), the bytes free, and what to do.
-[[noreturn]] void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes);
+/// How commands write to another disk: those with an out_dir, and those that take the place as a word.
+inline constexpr const char* kOtherOutDir = "save to another disk with --out_dir";
+inline constexpr const char* kOtherPlace = "name a place on another disk";
+
+/// Throws the StorageError of a full disk. It says the bytes needed (0: unknown), the bytes free, and what to do; of
+/// the command that writes, `elsewhere` is one of the above.
+[[noreturn]] void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes,
+                                  const std::string& elsewhere = kOtherOutDir);
 
 /// Runs `work`, which writes `needed_bytes` below `path`. A full disk or quota becomes throw_disk_full, any other
 /// system error a StorageError with its text.
-void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work);
+void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work,
+                           const std::string& elsewhere = kOtherOutDir);
 
 }  // namespace trireme::checkpoint

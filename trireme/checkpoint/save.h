@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/layout.h"
 #include "trireme/comm/communicator.h"
 
@@ -63,6 +64,7 @@ struct SaveRequest {
   /// Folders and files that the run was started with. A checkpoint that is or contains one of them is never deleted.
   /// Paths that do not exist are ignored.
   std::vector<std::filesystem::path> protected_paths = {};
+  std::string elsewhere = kOtherOutDir;  ///< what a full disk's error advises (disk.h)
   /// False: a missing out_dir is an error, because it existed when the run began.
   bool create_out_dir = true;
   /// Called about once a second if the save lasts longer than `progress_after`. An exception from it ends the save like

@@ -51,7 +51,7 @@ SaveJob::~SaveJob() { abandon(); }
 
 /// Rank 0: the folder with all tensor files at full size.
 void SaveJob::prepare() {
-  translate_file_errors(request_.out_dir, plan_.needed_bytes, [&] {
+  const auto work = [&] {
     if (request_.create_out_dir) fs::create_directories(request_.out_dir);
     if (!fs::is_directory(request_.out_dir))
       throw CheckpointError(
@@ -60,11 +60,12 @@ void SaveJob::prepare() {
           request_.out_dir.string());
     remove_leftovers(request_.out_dir);
     if (base::free_disk_bytes(request_.out_dir) < plan_.needed_bytes)
-      throw_disk_full(request_.out_dir, plan_.needed_bytes);
+      throw_disk_full(request_.out_dir, plan_.needed_bytes, request_.elsewhere);
     temporary_ = std::make_unique<TemporaryFolder>(request_.out_dir, step_folder_name(request_.step));
     folder_ = temporary_->path();
     for (const FilePlan& file : plan_.files) create_file(folder_ / file.name, file.bytes);
-  });
+  };
+  translate_file_errors(request_.out_dir, plan_.needed_bytes, work, request_.elsewhere);
 }
 
 std::string SaveJob::folder_name() const {
@@ -74,7 +75,8 @@ std::string SaveJob::folder_name() const {
 void SaveJob::begin(const char* name, std::function<void(const BytesDone&, std::stop_token)> work) {
   work_ = [this, name, work = std::move(work)](std::stop_token stop) {
     const Clock::time_point begin = Clock::now();
-    translate_file_errors(request_.out_dir, plan_.needed_bytes, [&] { work(Meter(request_, name), stop); });
+    const auto metered = [&] { work(Meter(request_, name), stop); };
+    translate_file_errors(request_.out_dir, plan_.needed_bytes, metered, request_.elsewhere);
     worked_ += Clock::now() - begin;
   };
   failure_ = nullptr;

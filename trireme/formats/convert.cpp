@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "trireme/base/error.h"
 #include "trireme/base/made_folders.h"
@@ -63,10 +64,11 @@ void check_place(const ConvertRequest& request, bool single_file) {
 void check_space(const fs::path& out, int64_t bytes) {
   const int64_t free = base::free_disk_bytes(out);
   if (free >= bytes) return;
-  throw UsageError(
-      fmt::format("error: {} needs {}, and {} are free on its disk\n  free some space, or name a place on another "
-                  "disk; --dtype bfloat16 takes half of float32",
-                  out.string(), base::human_bytes(bytes), base::human_bytes(free)));
+  throw base::StorageError(
+      fmt::format("error: {} needs {}, and {} are free on its disk\n  free some space, or {}; --dtype bfloat16 takes "
+                  "half of float32",
+                  out.string(), base::human_bytes(bytes), base::human_bytes(free), checkpoint::kOtherPlace),
+      out.string(), ENOSPC);
 }
 
 /// Copies tensor after tensor, in pieces of whole rows.
@@ -134,7 +136,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
     result.elements += num_elements(tensor.shape);
   }
   if (plan.elements > 0) result.elements = plan.elements;
-  checkpoint::translate_file_errors(folder, plan.bytes, [&] {
+  const auto write = [&] {
     base::MadeFolders around;
     around.make(folder);
     checkpoint::remove_leftovers(folder);
@@ -143,7 +145,8 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
     copy(*plan.tensors, *sink, request);
     sink->finish();
     publish(temporary, plan, request.out);
-  });
+  };
+  checkpoint::translate_file_errors(folder, plan.bytes, write, checkpoint::kOtherPlace);
   result.seconds = std::chrono::duration<double>(watch.seconds());
   return result;
 }
