@@ -183,6 +183,17 @@ def judges_parts_where_ranks_do_the_same(r):
     ring.check(not re.search(r" at [\d.]+ % of peak", stages.out), "bench train: not where a rank has a stage of its own", stages.out)
 
 
+def takes_a_run(r):
+    out = r.train("of-a-run", train__max_steps=1)
+    data = ["--data", "TextFiles", "--data.train_data_path", str(r.text), "--data.tokenizer", "byte"]
+    for topic, *more in (["gemm"], ["ops"], ["generate"], ["data", *data], ["train", "--steps", "1", "--warmup", "1"]):
+        result = bench(r, topic, out, *more, "--train.micro_batch_size", "1", "--train.max_seq_length", "32", "--quick")
+        ring.check(result.code == 0, f"bench {topic} takes the newest checkpoint of a run's folder", str(result))
+    result = r.run([r.program, "data", "ledger", str(out), "--step", "1", *data, "--train.max_seq_length", "32", "--train.global_batch_size", "2",
+                    "--train.micro_batch_size", "1"])
+    ring.check(result.code == 0 and "samples 0 to 1" in result.out, "so does data ledger", str(result))
+
+
 def compares(r):
     gemm, other = r.folder / "gemm.json", r.folder / "gemm-slow.json"
     report = json.loads(gemm.read_text())
@@ -237,6 +248,7 @@ with ring.Ring(sys.argv[1]) as r:
     refuses(r, ["data", "llama-5m", "--data", "TextFiles", "--data.train_data_path", "nowhere.txt"], "nowhere.txt")
     refuses(r, ["checkpoint", "llama-5m", "--train.max_seq_length", "9999"], "9999", "max_position_embeddings")
 
+    takes_a_run(r)
     measures(r, "gemm", "llama-5m", *TINY)
     texts = measures(r, "generate", "llama-5m", *TINY)["rows"]
     ring.check(len(texts) == 4 and all(row["values"]["tokens/s"] > 0 for row in texts), "bench generate: 1, 8 and 32 texts, and a prompt", str(texts))

@@ -15,6 +15,7 @@
 #include "trireme/cli/until_stopped.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/foresight.h"
+#include "trireme/train/resume_settings.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -55,9 +56,16 @@ void refuse_other_topics(const Topic& topic, const ParsedSettings& parsed) {
   refuse_unread(parsed);
 }
 
+// Nothing is resumed. If the model is a run's folder, the newest checkpoint in it is meant.
+void use_newest_of_a_run(ParsedSettings& parsed) {
+  parsed.settings.resume = {};
+  train::take_over_run(parsed);
+}
+
 ParsedSettings read_topic(const Topic& topic, Arguments arguments) {
   ParsedSettings parsed = read_settings(arguments, overlay(topic));
   refuse_other_topics(topic, parsed);
+  use_newest_of_a_run(parsed);
   return parsed;
 }
 
@@ -70,6 +78,7 @@ std::string command_line(const Topic& topic, Arguments arguments) {
 // One micro-batch a rank, unless the settings say otherwise.
 void complete(const Topic& topic, ParsedSettings& parsed) {
   refuse_other_topics(topic, parsed);
+  use_newest_of_a_run(parsed);
   if (!parsed.given("train.global_batch_size"))
     parsed.settings.train.global_batch_size = parsed.settings.train.micro_batch_size * world_size(parsed.settings);
 }
