@@ -260,6 +260,16 @@ def refuses(r):
     ring.check(result.code == 2 and "run trireme bench calibrate" in result.err, "a machine that was not measured is told how to be", str(result))
 
 
+def calibrates_only_where_it_can_write(r):
+    """Before it measures anything."""
+    blocked = r.folder / "no-folder"
+    blocked.write_text("")
+    result = r.run([r.program, "bench", "calibrate", "--out_dir", str(r.folder / "not-begun")],
+                   env=ring.environment(XDG_CONFIG_HOME=str(blocked)), timeout=60)
+    ring.check(result.code == 2 and f"cannot write {blocked}/trireme/hardware.yaml" in result.err and "--hardware" in result.err
+               and not (r.folder / "not-begun").exists(), "bench calibrate refuses a place that it cannot write at once", str(result))
+
+
 def calibrates_and_predicts(r):
     home = r.folder / "config"
     env = ring.environment(XDG_CONFIG_HOME=str(home))
@@ -353,4 +363,5 @@ with ring.Ring(sys.argv[1]) as r:
     refuses(r)
     judges_published_memory(r)
     page(r)
+    calibrates_only_where_it_can_write(r)
     calibrates_and_predicts(r)

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <tuple>
 
 #include "trireme/base/error.h"
@@ -236,10 +238,26 @@ costs::Hardware gpu() {
   return hardware;
 }
 
+/// The file of the result. Measuring takes minutes, so a place that cannot be written is refused before.
+fs::path place_of(const Settings& settings) {
+  const fs::path file = settings.bench.hardware ? fs::path(*settings.bench.hardware)
+                                                : costs::hardware_path(is_on_gpu(settings) ? "this-gpu" : "this");
+  const fs::path target = base::named_file(file), folder = base::parent_of(target);
+  std::error_code problem;
+  fs::create_directories(folder, problem);
+  if (!problem && ::access(folder.c_str(), W_OK | X_OK) != 0) problem = {errno, std::generic_category()};
+  if (!problem && fs::is_directory(target)) problem = std::make_error_code(std::errc::is_a_directory);
+  if (problem)
+    throw UsageError(fmt::format("error: bench calibrate cannot write {}: {}\n  name another file with --hardware",
+                                 file.string(), problem.message()));
+  return file;
+}
+
 }  // namespace
 
 int bench_calibrate(const Settings& settings) {
   const bool on_gpu = is_on_gpu(settings);
+  const fs::path file = place_of(settings);
   const fs::path folder = fs::path(settings.out_dir) / "calibrate";
   fs::create_directories(folder);
   costs::Hardware hardware = on_gpu ? gpu() : processors();
@@ -295,9 +313,6 @@ int bench_calibrate(const Settings& settings) {
         "steps of one model varied by {:.0f} %: other work disturbs this machine, and predictions will be off by as "
         "much; measure again in a quiet hour",
         100 * spread);
-  const fs::path file =
-      settings.bench.hardware ? fs::path(*settings.bench.hardware) : costs::hardware_path(hardware.name);
-  if (file.has_parent_path()) fs::create_directories(file.parent_path());
   base::write_named_file(file, costs::hardware_yaml(hardware));
   fmt::print(
       "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16{}; memory {:.1f} GB/s{}{}\n"
