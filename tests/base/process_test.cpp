@@ -159,6 +159,17 @@ TEST(Process, ALimitOnProcessesIsNamed) {
   EXPECT_EQ(why_not_started(ENOMEM), "Cannot allocate memory");
 }
 
+TEST(Process, ALimitOnOpenFilesIsNamed) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{24, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  const std::string why = why_no_descriptor(EMFILE);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(why, "this process may have 24 open files (ulimit -n), and needs more; raise that limit");
+  EXPECT_EQ(why_no_descriptor(ENOMEM), "Cannot allocate memory");
+}
+
 TEST(Process, WhoIsGoneIsGoneAlsoWithoutProc) {
   const pid_t child = fork();
   if (child == 0) _exit(0);

@@ -11,6 +11,7 @@
 #include "thread_ranks.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/collective.h"
+#include "trireme/comm/gloo/gloo.h"
 
 namespace trireme::comm::testing {
 namespace {
@@ -160,6 +161,16 @@ TEST(Gloo, OnlyTheTransportsThreadIsOneThatWaitsForItsTurn) {
     require(batch == 2, "not one thread of each of the two ranks: " + std::to_string(batch));
     c.barrier()->wait();
   });
+}
+
+TEST(Gloo, AFailureToConnectNamesTheTimeoutOnlyWhenItHasPassed) {
+  const Group group{.size = 2, .timeout = std::chrono::seconds(30)};
+  const std::string early =
+      why_not_connected("lo", group, std::chrono::milliseconds(50), "socket: Too many open files");
+  EXPECT_THAT(early, AllOf(HasSubstr("ulimit -n"), ::testing::Not(HasSubstr("timeout"))));
+  EXPECT_THAT(
+      why_not_connected("lo", group, std::chrono::seconds(30), "nobody came"),
+      AllOf(HasSubstr("within the timeout of 30000 ms; see whether one has failed"), HasSubstr("(nobody came)")));
 }
 
 TEST(Gloo, LargeMessageOfAnotherSizeIsRefused) {

@@ -85,11 +85,11 @@ ChildProcess::ChildProcess(const Options& options) {
   int input[2], output[2] = {-1, -1};
   // A socket, because writing to a program that has gone would send this process a signal otherwise.
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, input) != 0)
-    throw Error("cannot be started: no descriptor is left");
+    throw Error("cannot be started: " + why_no_descriptor(errno));
   input_ = FileDescriptor(input[0]);
   const FileDescriptor its_input(input[1]);
   fcntl(input_.get(), F_SETFL, O_NONBLOCK);
-  if (options.is_read && pipe2(output, O_CLOEXEC) != 0) throw Error("cannot be started: no descriptor is left");
+  if (options.is_read && pipe2(output, O_CLOEXEC) != 0) throw Error("cannot be started: " + why_no_descriptor(errno));
   const FileDescriptor its_output(output[1]);
   if (options.is_read) {
     output_ = FileDescriptor(output[0]);

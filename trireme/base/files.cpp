@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "trireme/base/mapped_ranges.h"
+#include "trireme/base/process.h"
 #include "trireme/base/text.h"
 
 namespace trireme::base {
@@ -47,6 +48,7 @@ void throw_file_error(std::string_view action, const std::filesystem::path& path
   std::string reason = std::generic_category().message(code);
   if (code == ENOSPC) reason = fmt::format("the disk is full ({})", reason);
   if (code == EFBIG) reason = fmt::format("the file would be larger than {} ({})", file_size_limit(), reason);
+  if (code == EMFILE || code == ENFILE) reason = why_no_descriptor(code);
   if (code == EPIPE) reason = fmt::format("what read it has gone ({})", reason);
   if (code == ELOOP) reason = "it is a symbolic link, or goes through a circle of them";
   throw FileError(fmt::format("cannot {} {}: {}", action, path.string(), reason), path, code);

@@ -61,6 +61,15 @@ std::string why_not_started(int code) {
                         : std::strerror(code);
 }
 
+std::string why_no_descriptor(int code) {
+  if (code == ENFILE) return "this machine's limit on open files is reached (fs.file-max); raise it";
+  if (code != EMFILE) return std::strerror(code);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format("this process may have {} open files (ulimit -n), and needs more; raise that limit",
+                     limit.rlim_cur);
+}
+
 void allow_no_core_dumps() {
   // Programs that collect dumps ignore the limit, except a limit of one byte (core(5), fs/coredump.c).
   constexpr rlim_t kNone = 1;

@@ -21,6 +21,9 @@ bool is_gone(int64_t pid, uint64_t start_ticks);
 /// Why no process or thread could be started, for errno `code`; EAGAIN is a limit on their number.
 std::string why_not_started(int code);
 
+/// Why there was no descriptor left, for errno `code`; EMFILE and ENFILE are limits on their number.
+std::string why_no_descriptor(int code);
+
 /// From now on no core dump of this process, or of what it starts, is written to a file or handed to a program: its
 /// memory holds a secret. It stays "dumpable" (prctl): shared memory and the diagnosis of hangs need peers and
 /// debuggers that can read it. The hard limit stays too: `prlimit --pid PID --core=unlimited` allows dumps again.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 
 namespace trireme::store {
 namespace {
@@ -100,7 +101,7 @@ std::unique_ptr<Channel> Client::try_to_connect(Clock::time_point until) {
   base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = 0;
   socklen_t size = sizeof error;
-  if (socket.get() < 0) throw Unreachable(std::strerror(errno));
+  if (socket.get() < 0) throw Unreachable(base::why_no_descriptor(errno));
   if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) {
     if (errno != EINPROGRESS) throw Unreachable(std::strerror(errno));
     if (!wait_for_server(socket.get(), POLLOUT, std::min(until, Clock::now() + kOneTry)))

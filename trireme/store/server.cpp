@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "trireme/base/log.h"
+#include "trireme/base/process.h"
 #include "trireme/store/refusals.h"
 #include "trireme/store/table.h"
 
@@ -305,7 +306,7 @@ Server::Server(base::FileDescriptor listener, ServerOptions options) : wake_(eve
   char text[INET_ADDRSTRLEN] = "127.0.0.1";
   if (address.sin_addr.s_addr != htonl(INADDR_ANY)) inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
   reachable_at_ = text;
-  if (wake_.get() < 0) throw Error(fmt::format("no descriptor left for the store: {}", std::strerror(errno)));
+  if (wake_.get() < 0) throw Error("no descriptor left for the store: " + base::why_no_descriptor(errno));
   fcntl(listener.get(), F_SETFL, fcntl(listener.get(), F_GETFL) | O_NONBLOCK);
   loop_ = std::make_unique<Loop>(std::move(listener), wake_.get(), std::move(options));
   thread_ = thread_without_signals([this] {

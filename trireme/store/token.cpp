@@ -109,7 +109,7 @@ Token read_token_file(const std::filesystem::path& path) {
 base::FileDescriptor token_descriptor(const Token& token) {
   base::FileDescriptor file(memfd_create("trireme-token", MFD_CLOEXEC));
   if (file.get() < 0)
-    throw Error(fmt::format("cannot make a file in memory for the job's token: {}", std::strerror(errno)));
+    throw Error("cannot make a file in memory for the job's token: " + base::why_no_descriptor(errno));
   base::write_at(file, std::as_bytes(std::span(token)), 0, "the job's token");
   return file;
 }

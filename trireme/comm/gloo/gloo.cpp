@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process.h"
 #include "trireme/comm/c10d_store.h"
 #include "trireme/comm/gloo/device.h"
 #include "trireme/comm/gloo/exchange.h"
@@ -113,6 +116,16 @@ std::vector<base::FileDescriptor> linked(const Group& group, const std::string& 
 }
 }  // namespace
 
+std::string why_not_connected(const std::string& interface, const Group& group, std::chrono::milliseconds elapsed,
+                              const std::string& reason) {
+  const std::string within =
+      elapsed >= group.timeout ? fmt::format(" within the timeout of {} ms", group.timeout.count()) : "";
+  const bool lacks_files = reason.find(std::strerror(EMFILE)) != std::string::npos;
+  return fmt::format(
+      "gloo on interface '{}' did not connect all {} ranks{}; {} ({})", interface, group.size, within,
+      lacks_files ? base::why_no_descriptor(EMFILE) : "see whether one has failed or the interface is wrong", reason);
+}
+
 CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& o) {
   const auto start = Clock::now();
   ignore_broken_pipes();
@@ -134,11 +147,10 @@ CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, co
     throw;
   } catch (const std::exception& error) {
     const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-    throw_comm_error(group, "connect", -1, elapsed_since(start),
-                     fmt::format("gloo on interface '{}' did not connect all {} ranks within the timeout of {} ms; see "
-                                 "whether one has failed or the interface is wrong ({})",
-                                 o.interface, group.size, group.timeout.count(),
-                                 c10_error ? c10_error->what_without_backtrace() : error.what()));
+    const std::chrono::milliseconds elapsed = elapsed_since(start);
+    throw_comm_error(
+        group, "connect", -1, elapsed,
+        why_not_connected(o.interface, group, elapsed, c10_error ? c10_error->what_without_backtrace() : error.what()));
   }
 }
 

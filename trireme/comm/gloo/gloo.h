@@ -8,6 +8,8 @@
 
 #include "trireme/comm/group.h"
 
+#include <chrono>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace trireme::comm {
@@ -17,6 +19,11 @@ struct GlooOptions {
   bool sealed = false;     ///< messages are encrypted and authenticated (AES-256-GCM); the key comes from the store
   bool bf16_sums = false;  ///< terms of fp32 sums are rounded to bf16 and sent as such; the sums are in fp32
 };
+
+/// What a failure to connect says after `elapsed`. It speaks of the timeout only if that has passed, and names the
+/// limit on open files if `reason` does.
+std::string why_not_connected(const std::string& interface, const Group& group, std::chrono::milliseconds elapsed,
+                              const std::string& reason);
 
 /// Collective.
 /// Cost      2 threads of Gloo and 1 lane, plus 1 lane for each peer and direction of messages; for sums of several

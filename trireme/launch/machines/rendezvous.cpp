@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/process.h"
 #include "trireme/base/text.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/identity/rank_setup.h"
@@ -38,7 +39,7 @@ Rendezvous::Rendezvous(RendezvousOptions options)
       name_(options_.name.empty() ? fmt::format("{}/{}", host_name(), getpid()) : options_.name),
       run_(new_job_id()),
       end_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (end_fd_.get() < 0) throw Error(fmt::format("launcher: no descriptor left: {}", std::strerror(errno)));
+  if (end_fd_.get() < 0) throw Error("launcher: no descriptor left: " + base::why_no_descriptor(errno));
   const bool decides = options_.listener.get() >= 0;
   std::string host = options_.host;
   if (decides) {

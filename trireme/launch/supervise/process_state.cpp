@@ -1,6 +1,5 @@
 // ProcessState of supervisor.h.
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -8,9 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 #include "trireme/base/stop_signals.h"
 #include "trireme/launch/supervise/processes.h"
 #include "trireme/launch/supervise/standard_descriptors.h"
@@ -38,7 +37,7 @@ ProcessState::ProcessState() {
   sigaddset(&blocked, SIGPIPE);  // if a reader has gone, write() fails instead
   pthread_sigmask(SIG_BLOCK, &blocked, &mask_before_);
   signal_fd_ = base::FileDescriptor(signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (signal_fd_.get() < 0) throw Error(fmt::format("launcher: no signalfd: {}", std::strerror(errno)));
+  if (signal_fd_.get() < 0) throw Error("launcher: no signalfd: " + base::why_no_descriptor(errno));
 
   std::vector<ProcessEntry> table(kMaxProcesses);
   table.resize(list_processes(table).value_or(0));

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 
 #include "trireme/base/error.h"
 #include "trireme/base/process.h"
@@ -91,7 +90,7 @@ void report_exec_error(int fd, int error) {
 
 Pipe::Pipe(int read_flags) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("launcher: no pipe left: {}", std::strerror(errno)));
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error("launcher: no pipe left: " + base::why_no_descriptor(errno));
   read_end = base::FileDescriptor(ends[0]);
   write_end = base::FileDescriptor(ends[1]);
   if (read_flags != 0) fcntl(ends[0], F_SETFL, read_flags);

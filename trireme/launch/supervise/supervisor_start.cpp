@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 #include "trireme/base/stop_signals.h"
 #include "trireme/launch/supervise/spawn.h"
 #include "trireme/launch/supervise/stop_signal.h"
@@ -58,7 +58,8 @@ void Supervisor::start_rank(int number) {
 
   int report_ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report_ends) != 0)
-    throw Error(fmt::format("launcher: no socket for rank {}'s reports: {}", global_rank, std::strerror(errno)));
+    throw Error(
+        fmt::format("launcher: no socket for rank {}'s reports: {}", global_rank, base::why_no_descriptor(errno)));
   rank.report_fd = base::FileDescriptor(report_ends[0]);
   const base::FileDescriptor rank_report(report_ends[1]);
 
