@@ -200,6 +200,12 @@ TEST(Stop, AFailureWhileSavingIsAFailure) {
   EXPECT_THAT(job.err(), HasSubstr("cannot save: disk full"));
 }
 
+TEST(Stop, ARankKnowsThatItEndsBecauseAnotherHasFailed) {
+  Job job({"--launch", "2", "--quiet", "--", "0:await_stop_and_name", "1:sleep:300", "1:exit:3"});
+  EXPECT_EQ(job.wait(), 3);
+  EXPECT_THAT(job.out(), HasSubstr("the end of other ranks from the launcher"));
+}
+
 TEST(Stop, RanksThatStopByThemselvesAreResumableToo) {
   Job job({"--launch", "2", "--quiet", "--", "*:exit:75"});
   EXPECT_EQ(job.wait(), 75);

@@ -140,6 +140,12 @@ def commands_that_do_not_train(r):
         result = r.finish(job)
         ring.check(result.code == 75 and result.text.count("stopped by request: nothing was written") == 1, f"evaluate on {devices} ranks", str(result))
         r.require_nothing_is_left("run", "commands that were stopped")
+    out = r.folder / "texts-of-one.jsonl"
+    job = r.start([*command[:command.index("--output") + 1], str(out), *command[command.index("--output") + 2:]])
+    ring.wait_for(lambda: lines(out) > 4 or job.poll() is not None, "texts", timeout=120)
+    os.kill(r.ranks(2)[1], signal.SIGKILL)
+    result = r.finish(job)
+    ring.check(result.code == 128 + signal.SIGKILL and "stopped by request" not in result.text, "of a rank that was killed, nobody says a request", str(result))
 
 
 with ring.Ring(sys.argv[1]) as r:

@@ -145,7 +145,7 @@ int run_checkpoint(const Topic& topic, Arguments arguments) {
                  [&] { return bench::bench_checkpoint(settings, environment, command_line(topic, arguments)); },
                  [&] {
                    bench::remove_checkpoint_folder(settings, environment);
-                   return std::string("stopped by request: nothing is left of it");
+                   return std::string("nothing is left of it");
                  });
            },
        .when_asked = [](const Settings&) { return launch::WhenStopped::ends; }},

@@ -51,7 +51,7 @@ int run_evaluate(Arguments arguments) {
            [](const Settings& settings, const launch::RankEnvironment& environment) {
              return run_until_stopped(
                  environment, [&] { return train::evaluate(settings, environment); },
-                 [] { return std::string("stopped by request: nothing was written"); });
+                 [] { return std::string("nothing was written"); });
            },
        .when_asked = [](const Settings&) { return launch::WhenStopped::ends; }},
       arguments);

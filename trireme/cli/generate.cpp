@@ -31,9 +31,8 @@ int run_ranks(const Settings& settings, const launch::RankEnvironment& environme
     });
   };
   if (when_asked(settings) == launch::WhenStopped::dies) return work();
-  return run_until_stopped(environment, work, [&] {
-    return fmt::format("stopped by request: {}; give the command again", train::texts_written(settings));
-  });
+  return run_until_stopped(environment, work,
+                           [&] { return fmt::format("{}; give the command again", train::texts_written(settings)); });
 }
 
 // What is typed and would not be read; files hold settings of several ways to write.

@@ -23,9 +23,9 @@ bool must_end() { return launch::stop_requested() && launch::time_since_stop_req
 
 [[noreturn]] void end(const launch::RankEnvironment& environment, const std::function<std::string()>& last_words) {
   if (environment.global_rank == 0) try {
-      base::info("{}", last_words());
+      base::info("{}: {}", launch::head_of_last_words(), last_words());
     } catch (const std::exception& error) {  // a file that cannot be read any more
-      base::info("stopped by request ({})", error.what());
+      base::info("{} ({})", launch::head_of_last_words(), error.what());
     }
   _exit(launch::kStoppedEarly);  // the work's threads are in the middle of it
 }

@@ -9,8 +9,9 @@
 namespace trireme::cli {
 
 /// Runs `work` and returns its exit code. If a stop is requested meanwhile, this process ends with kStoppedEarly
-/// within half a second, and the first rank says `last_words`. Every rank that the request reaches does so at about
-/// the same time. The handlers are installed already (install_stop_signal).
+/// within half a second. The first rank says "stopped by request: " and `last_words`, which say what is left of the
+/// work. Every rank that the request reaches does so at about the same time. The handlers are installed already
+/// (install_stop_signal).
 ///
 /// Errors    what `work` throws before a stop is requested; what it throws later may follow from the end of another
 /// rank

@@ -36,7 +36,7 @@ bool only_warns(int reason) {
 // The launcher passes on which signal it got itself (pass_on_stop).
 int reason_of(int number, const siginfo_t& info) {
   const int named = info.si_code == SI_QUEUE ? info.si_value.sival_int : 0;
-  return named == SIGINT || named == SIGHUP ? named : number;
+  return named == SIGINT || named == SIGHUP || named == kOthersEnded ? named : number;
 }
 
 // Runs in signal context: only atomics, clock_gettime(), getppid(), kill(), signal() and raise().
@@ -95,7 +95,8 @@ void leave_when_stopped() {
 void pass_on_stop(int pid, int number) noexcept {
   sigval got{};
   got.sival_int = number;
-  sigqueue(pid, number == SIGUSR1 ? SIGUSR1 : SIGTERM, got);
+  const int sent = number == SIGUSR1 ? SIGUSR1 : SIGTERM;
+  if (sigqueue(pid, sent, got) != 0) kill(pid, sent);  // no room is left in the queue (ulimit -i)
 }
 
 void unblock_stop_signals() {
@@ -117,10 +118,15 @@ const char* name_of_stop(int reason) noexcept {
                                                            {SIGUSR1, "SIGUSR1"},
                                                            {SIGHUP, "SIGHUP"},
                                                            {kNoticeFile, "the notice file"},
-                                                           {kNoticeUrl, "the notice address"}};
+                                                           {kNoticeUrl, "the notice address"},
+                                                           {kOthersEnded, "the end of other ranks"}};
   for (const auto& [known, name] : kNames)
     if (known == reason) return name;
   return "a signal";
+}
+
+const char* head_of_last_words() noexcept {
+  return stop_signal() == kOthersEnded ? "ended because other ranks have ended" : "stopped by request";
 }
 
 std::chrono::duration<double> time_since_stop_request() noexcept {
@@ -139,7 +145,7 @@ void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string
 }
 
 void end_work_when_stopped() {
-  if (stop_requested()) throw Stopped("stopped by request: nothing was written");
+  if (stop_requested()) throw Stopped(fmt::format("{}: nothing was written", head_of_last_words()));
 }
 
 void request_stop(int reason) noexcept {

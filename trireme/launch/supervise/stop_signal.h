@@ -2,10 +2,10 @@
 // SIGUSR1 (Slurm's --signal=USR1@90), SIGHUP (a closed terminal), or a cloud's notice (notice.h).
 //
 // The training loop calls stop_requested() at its safe points, agrees with the other ranks, saves and exits with
-// kStoppedEarly. A second SIGTERM, SIGINT or SIGHUP ends the process at once, with two exceptions. SIGUSR1 and notices only
-// warn, so the signal after them counts as the first. And a signal within a second of the first is the same request,
-// a SIGINT after a SIGINT within a tenth: systemd, Slurm, torchrun and timeout signal every process, and the launcher
-// also passes the signal on.
+// kStoppedEarly. A second SIGTERM, SIGINT or SIGHUP ends the process at once, with two exceptions. SIGUSR1 and notices
+// only warn, so the signal after them counts as the first. And a signal within a second of the first is the same
+// request, a SIGINT after a SIGINT within a tenth: systemd, Slurm, torchrun and timeout signal every process, and the
+// launcher also passes the signal on.
 #pragma once
 
 #include <chrono>
@@ -33,6 +33,7 @@ std::chrono::milliseconds same_request(int number, int first) noexcept;
 // Reasons for a stop other than signals.
 constexpr int kNoticeFile = 1001;
 constexpr int kNoticeUrl = 1002;
+constexpr int kOthersEnded = 1003;  ///< the launcher ends this rank, because others have failed
 
 /// A stop was requested during a wait for other machines or ranks, before anything began, or in work of which nothing
 /// is left. The program exits with kStoppedEarly.
@@ -51,7 +52,7 @@ void leave_when_stopped();
 /// Unblocks the signals, which by default end the process: for programs that have nothing to save.
 void unblock_stop_signals();
 
-/// Passes the request of signal `number` on to a rank: as SIGUSR1 or SIGTERM, with the number of the original signal.
+/// Passes the request of signal `number`, or kOthersEnded, on to a rank: as SIGUSR1 or SIGTERM, with that number.
 void pass_on_stop(int pid, int number) noexcept;
 
 /// Whether a stop was requested; safe in any thread and in signal handlers.
@@ -65,6 +66,9 @@ bool stop_came_from_launcher() noexcept;
 
 /// "SIGTERM", "the notice file": the name of stop_signal() in messages.
 const char* name_of_stop(int reason) noexcept;
+
+/// "stopped by request", or why this process ends instead: how the last words of a stopped process begin.
+const char* head_of_last_words() noexcept;
 
 /// Time since the request; 0 if there is none.
 std::chrono::duration<double> time_since_stop_request() noexcept;

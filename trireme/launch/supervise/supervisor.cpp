@@ -311,7 +311,7 @@ void Supervisor::act_on_failure() {
     const bool asked = ended_elsewhere_ && stop_signal_ != 0;
     for (const auto& rank : ranks_) {
       // A rank that has reported its failure is about to exit; a signal would only change its exit code.
-      if (rank.alive() && !rank.outcome.reported && !asked) kill(rank.outcome.pid, SIGTERM);
+      if (rank.alive() && !rank.outcome.reported && !asked) pass_on_stop(rank.outcome.pid, kOthersEnded);
     }
   }
   if (kill_at_ && now >= *kill_at_ && !kill_sent_) kill_ranks();
