@@ -146,7 +146,7 @@ TEST_F(MetricsTest, AResumeWithoutAFileStartsOne) {
 
 TEST_F(MetricsTest, TheSinkKeepsIntervalsEvaluationsAndTheLastStep) {
   MetricsWriter writer(path, 0);
-  MetricsSink sink(0, 10, [&](const MetricsRow& row) { writer.append(row); });
+  MetricsSink sink(0, false, 10, [&](const MetricsRow& row) { writer.append(row); });
   for (int64_t step = 1; step <= 25; ++step) {
     base::StepEvent event;
     event.step = step;
