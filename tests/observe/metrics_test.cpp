@@ -158,5 +158,23 @@ TEST_F(MetricsTest, TheSinkKeepsIntervalsEvaluationsAndTheLastStep) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{10, 13, 17, 20, 25}));
 }
 
+// An evaluation that a stop had cut is made up by the next start.
+TEST_F(MetricsTest, ARowThatIsWrittenAnewKeepsItsMarksOfAResume) {
+  {
+    MetricsWriter writer(path, 0);
+    writer.append({.step = 4});
+    writer.append({.step = 5, .resumed = 4, .measured_anew = true});
+  }
+  MetricsWriter writer(path, 5);
+  MetricsSink sink(5, false, 1, [&](const MetricsRow& row) { writer.append(row); });
+  for (const int64_t step : {5, 6}) sink.step({.step = step});
+  const std::vector<MetricsRow> rows = read_metrics(path);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].resumed, 4);
+  EXPECT_TRUE(rows[1].measured_anew);
+  EXPECT_EQ(rows[2].resumed, 5);
+  EXPECT_FALSE(rows[2].measured_anew);
+}
+
 }  // namespace
 }  // namespace trireme::observe

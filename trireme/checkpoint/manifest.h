@@ -28,7 +28,7 @@ struct ManifestFile {
 struct Manifest {
   int64_t step = 0;
   std::string ruined;  ///< how the training had diverged when it saved this; empty: it had not (good.h)
-  std::string left_behind;  ///< which run went back behind it; empty: none (good.h)
+  std::string left_behind;  ///< that a run went back to a step before it; empty: none did (good.h)
   std::map<std::string, ManifestFile> files;
 };
 
@@ -38,7 +38,7 @@ bool is_plain_name(std::string_view name);
 /// The entry of a small file with these bytes.
 ManifestFile describe(std::string_view bytes);
 
-/// {"format": "trireme-checkpoint", "version": 1, "step", "ruined" and "left_behind" (only if it is),
+/// {"format": "trireme-checkpoint", "version": 1, "step", "ruined" and "left_behind" (each only where it applies),
 ///  "block_bytes", "files": {name: {bytes, blocks}}, "checksum"}
 std::string manifest_to_json(const Manifest& manifest);
 

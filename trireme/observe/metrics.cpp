@@ -158,7 +158,10 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
   std::string kept;
   if (resumed_step > 0 && std::filesystem::exists(path_)) {
     for (const auto& row : read_metrics(path_))
-      if (row.step <= resumed_step) kept += to_json(row) + "\n", last_step_ = row.step;
+      if (row.step <= resumed_step) {
+        kept += to_json(row) + "\n";
+        last_step_ = row.step, last_resumed_ = row.resumed, last_anew_ = row.measured_anew;
+      }
   }
   if (path_.has_parent_path()) {
     std::error_code failure;
@@ -170,8 +173,14 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
 }
 
 void MetricsWriter::append(const MetricsRow& row) {
-  if (std::exchange(last_step_, row.step) == row.step) drop_last_line(file_, path_);
-  observe::append(file_, to_json(row) + "\n", path_);
+  MetricsRow written = row;
+  if (last_step_ == row.step) {
+    drop_last_line(file_, path_);
+    if (!written.resumed) written.resumed = last_resumed_;
+    written.measured_anew |= last_anew_;
+  }
+  last_step_ = row.step, last_resumed_ = written.resumed, last_anew_ = written.measured_anew;
+  observe::append(file_, to_json(written) + "\n", path_);
 }
 
 MetricsSink::MetricsSink(int64_t resumed_step, bool measured_anew, int64_t log_interval,
@@ -185,8 +194,10 @@ void MetricsSink::step(const base::StepEvent& event) {
   if (!last && !event.val_loss && !event.is_kept && event.step % log_interval_ != 0) return;
   MetricsRow row = metrics_row(event);
   if (const auto usage = read_memory_usage()) row.shared_bytes = usage->shared_bytes;
-  row.measured_anew = resumed_ && measured_anew_;
-  row.resumed = std::exchange(resumed_, std::nullopt);
+  if (resumed_ != event.step) {  // that of the step before this start belongs to the start before
+    row.measured_anew = resumed_ && measured_anew_;
+    row.resumed = std::exchange(resumed_, std::nullopt);
+  }
   write_(row);
 }
 

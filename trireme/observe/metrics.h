@@ -82,13 +82,15 @@ class MetricsWriter final : public Logger {
   /// Errors    FileError
   MetricsWriter(std::filesystem::path path, int64_t resumed_step);
 
-  /// A second row of the last step replaces the first.
+  /// A second row of the last step replaces the first, and keeps its marks of a resume.
   void append(const MetricsRow& row) override;
 
  private:
   std::filesystem::path path_;
   base::FileDescriptor file_;
-  std::optional<int64_t> last_step_;  ///< of the file's last row
+  // Of the file's last row.
+  std::optional<int64_t> last_step_, last_resumed_;
+  bool last_anew_ = false;
 };
 
 /// Writes every `log_interval`-th step, the last one and those with an evaluation.

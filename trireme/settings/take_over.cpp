@@ -149,8 +149,10 @@ std::vector<std::pair<std::string, std::string>> to_give_again(const std::string
     const std::string value = config::value_text(setting);
     const bool is_default = value == config::value_text(*default_table.find(setting.key));
     const bool is_permission = setting.key == "data.on_change" && !changes.empty();
-    // A model that has become another is the copy in a checkpoint, which a resume finds by itself.
-    const bool is_learned = has_changed(setting.key) && !(section.name == "model" && has_changed("model"));
+    // A model that has become another is the copy in a checkpoint, which a resume finds by itself. That of an adapter
+    // is its base, which lies elsewhere now.
+    const bool is_base = setting.key == "model" && (now.lora.r || now.lora.initial_adapter);
+    const bool is_learned = has_changed(setting.key) && (is_base || !(section.name == "model" && has_changed("model")));
     // Where one end is given, none is taken over.
     const bool is_end = ends_anew && setting.rules.ends_run && !config::is_absent(setting);
     if (((is_of_the_mesh(setting.key) || is_permission) && !is_default) || is_end ||

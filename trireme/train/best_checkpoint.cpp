@@ -4,6 +4,7 @@
 #include <map>
 
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/observe/metrics.h"
 
 namespace trireme::train {
@@ -31,6 +32,7 @@ std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path
   for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) {
     const auto found = merits.find(folder.step);
     if (found == merits.end() || (best && found->second <= most)) continue;
+    if (checkpoint::verdict_of(folder.path).kind == checkpoint::Verdict::Kind::left_behind) continue;
     best = folder.path;
     most = found->second;
   }

@@ -43,8 +43,10 @@ void make_up(Session& s, Task& task, const RunState& state, Observers& observers
 
 void evaluate_before_training(Session& s, Task& task, RunState& state, Observers& observers, const Stopping& stopping,
                               const StopCheck& stops) {
-  if (std::exchange(state.evaluation_due, false)) make_up(s, task, state, observers, stopping, stops);
-  if (s.settings.eval.initial_validation && !stopping.stops()) evaluate_first(s, task, observers, stopping, stops);
+  if (std::exchange(state.evaluation_due, false))
+    make_up(s, task, state, observers, stopping, stops);
+  else if (s.settings.eval.initial_validation)
+    evaluate_first(s, task, observers, stopping, stops);
 }
 
 }  // namespace trireme::train

@@ -108,7 +108,8 @@ class Observers {
   /// An evaluation of the step before this start. What `found` does not say, the step's row has.
   void make_up(const base::StepEvent& found, const std::filesystem::path& out_dir) {
     if (!line_) return;
-    const base::StepEvent event = observe::joined_with_row(found, out_dir / "metrics.jsonl");
+    base::StepEvent event = found;
+    is_written([&] { event = observe::joined_with_row(found, out_dir / "metrics.jsonl"); });
     line_->step(event);
     if (metrics_) metrics_->step(event);
   }

@@ -203,8 +203,12 @@ std::string how_to_go_on(const Settings& settings) {
       saved = parse_run_state(checkpoint::open_checkpoint(*newest).state_json, *newest).settings_yaml;
   } catch (const Error&) {  // advice is no reason to fail
   }
+  // Of answers, the batch follows from other settings.
+  const auto follows = [&](const std::string& key) {
+    return settings.task == Learning::rewards && (key == "train.global_batch_size" || key == "train.micro_batch_size");
+  };
   for (const auto& [key, value] : to_give_again(saved, settings))
-    words += fmt::format(" --{} {}", key, base::shell_quoted(value));
+    if (!follows(key)) words += fmt::format(" --{} {}", key, base::shell_quoted(value));
   return words;
 }
 

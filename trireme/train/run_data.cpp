@@ -109,8 +109,12 @@ std::string meet_data(const data::DataSettings& settings, const data::DataIdenti
 }
 
 std::string foresee_resume(const Settings& s, const std::filesystem::path& resume) {
-  if (resume.empty() || s.task == Learning::rewards) return "";
+  if (resume.empty()) return "";
   const RunState state = parse_run_state(checkpoint::open_checkpoint(resume).state_json, resume);
+  if (s.task == Learning::rewards) {  // its samples are written by the model
+    if (!s.train.max_steps || state.step < *s.train.max_steps) return "";
+    return nothing_to_do(s, *s.train.max_steps, state.step, state.tokens, 0);
+  }
   const int64_t sequence = sequence_length(s, model::config_of(s.model));
   if (state.step > 0 && s.data.on_change == data::OnChange::refuse) {
     data::DataIdentity known;

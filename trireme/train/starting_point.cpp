@@ -94,10 +94,17 @@ void StartingPoint::require_same_weights() {
 bool StartingPoint::is_measured_anew(const std::string& moved) const {
   constexpr std::string_view kMeasures[] = {"data.",   "objective.",           "dpo.", "grpo.val_", "grpo.eval_",
                                             "reward.", "train.max_seq_length "};
-  const auto measures = [&](const std::string& change) {
-    return std::ranges::any_of(kMeasures, [&](std::string_view key) { return change.starts_with(key); });
+  // The same data may lie elsewhere; other data are in `moved`.
+  constexpr std::string_view kPlaces[] = {"data.train_data_path ", "data.json_path ", "data.mixture ",
+                                          "data.tokenizer ", "dpo.reference "};
+  const auto begins = [](const std::string& change) {
+    return [&](std::string_view key) { return change.starts_with(key); };
   };
-  return !moved.empty() || std::ranges::any_of(changed_, measures);
+  const auto measures = [&](const std::string& change) {
+    return std::ranges::any_of(kMeasures, begins(change)) && std::ranges::none_of(kPlaces, begins(change));
+  };
+  const bool holds_out_of_them = !s_.settings.data.val_data_path && !s_.settings.grpo.val_prompts;
+  return (!moved.empty() && holds_out_of_them) || std::ranges::any_of(changed_, measures);
 }
 
 // If the user named a checkpoint, no other one is taken. A restart has found and named its checkpoint itself.

@@ -11,7 +11,7 @@
 namespace trireme::train {
 namespace {
 
-// As engine::StepInputs: whole rounds of all data ranks.
+// Micro-batches of each data rank, as in engine::StepInputs: the rows fill whole rounds of all data ranks.
 std::optional<int> used_micro_batches(const Session& s, const StepTask& task, int64_t step) {
   const std::optional<int64_t> rows = task.used_rows(step);
   if (!rows) return std::nullopt;
