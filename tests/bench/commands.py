@@ -186,8 +186,8 @@ def judges_parts_where_ranks_do_the_same(r):
 def takes_a_run(r):
     out = r.train("of-a-run", train__max_steps=1)
     data = ["--data", "TextFiles", "--data.train_data_path", str(r.text), "--data.tokenizer", "byte"]
-    for topic, *more in (["gemm"], ["ops"], ["generate"], ["data", *data], ["train", "--steps", "1", "--warmup", "1"]):
-        result = bench(r, topic, out, *more, "--train.micro_batch_size", "1", "--train.max_seq_length", "32", "--quick")
+    for topic, *more in (["gemm", "--quick"], ["ops", "--quick"], ["generate", "--quick"], ["data", "--quick", *data], ["train", "--steps", "1", "--warmup", "1"]):
+        result = bench(r, topic, out, *more, "--train.micro_batch_size", "1", "--train.max_seq_length", "32")
         ring.check(result.code == 0, f"bench {topic} takes the newest checkpoint of a run's folder", str(result))
     result = r.run([r.program, "data", "ledger", str(out), "--step", "1", *data, "--train.max_seq_length", "32", "--train.global_batch_size", "2",
                     "--train.micro_batch_size", "1"])

@@ -151,12 +151,7 @@ int list(Arguments arguments) {
 
 /// A checkpoint of an adapter names its base and the fingerprint of it: prints whether it is still there, unchanged.
 int verify_base(const std::filesystem::path& folder, const std::optional<std::string>& given) {
-  if (!adapt::is_adapter_folder(folder)) {
-    if (given)
-      throw UsageError(fmt::format(
-          "error: --base says where an adapter's base lies, and {} is no adapter; leave it out", folder.string()));
-    return 0;
-  }
+  if (!adapt::is_adapter_folder(folder)) return 0;
   const adapt::AdapterFolder adapter = adapt::open_adapter_folder(folder);
   if (adapter.base_fingerprint.empty()) return 0;
   try {
@@ -212,6 +207,10 @@ int verify(Arguments arguments) {
   const auto words = read_checkpoint_words(arguments, "verify", 1, {"threads", "base"});
   if (!words) return 0;
   const std::vector<std::filesystem::path> folders = ck::checkpoints_in(words->folders[0]);
+  for (const std::filesystem::path& folder : folders)
+    if (words->base && !adapt::is_adapter_folder(folder))
+      throw UsageError(fmt::format(
+          "error: --base says where an adapter's base lies, and {} is no adapter; leave it out", folder.string()));
   int code = 0;
   for (const std::filesystem::path& folder : folders) {
     int one = verify_one(folder, words->num_threads());

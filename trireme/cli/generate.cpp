@@ -45,7 +45,7 @@ void refuse_ignored_by_one_text(const ParsedSettings& parsed) {
   for (const char* key : {"generate.system", "generate.chat_template"})
     if (!g.chat && parsed.typed(key))
       throw UsageError(fmt::format(
-          "--{} is of conversations, and --prompt is plain text; hold one with --chat, or leave it out", key));
+          "--{} is of conversations; hold one with --chat, name a file of them with --prompts, or leave it out", key));
 }
 
 }  // namespace

@@ -214,7 +214,7 @@ int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const int code = run(words);
   // A run that its closed terminal has stopped can write there no more, and can be given again all the same.
-  if (code != trireme::launch::kStoppedEarly) require_written_output();
+  if (code != trireme::launch::kStoppedEarly || trireme::launch::stop_signal() != SIGHUP) require_written_output();
   return code;
 } catch (const trireme::launch::Stopped& e) {
   trireme::base::info("{}", e.what());

@@ -236,6 +236,7 @@ void refuse_data_that_is_elsewhere(const ParsedSettings& parsed) {
 // Data that are on this machine show which settings they have no use for.
 void refuse_unread_of_data(const ParsedSettings& parsed) {
   const Settings& s = parsed.settings;
+  if (launch::rank_environment().launcher == "trireme") return;  // which has looked
   if (s.task != train::Learning::language || s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
   std::vector<std::filesystem::path> paths;
   try {

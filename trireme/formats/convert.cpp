@@ -12,7 +12,6 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/folders.h"
-#include "trireme/checkpoint/inspect.h"
 #include "trireme/formats/convert_sink.h"
 #include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/vocabulary.h"
@@ -35,10 +34,10 @@ fs::path without_slash(const fs::path& path) { return path.has_filename() ? path
 
 /// Whether a conversion may have written the folder; a source without a config.json gives one with weights alone.
 bool is_model_folder(const fs::path& folder) {
-  constexpr const char* kFiles[] = {"config.json", "model_config.yaml", adapt::kAdapterConfigName, "pytorch_model.bin",
+  constexpr const char* kFiles[] = {"config.json",       "model_config.yaml", adapt::kAdapterConfigName,
+                                    "model.safetensors", "pytorch_model.bin", "model.safetensors.index.json",
                                     kDcpMetadataName};
-  return checkpoint::holds_weights(folder) ||
-         std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
+  return std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
 }
 
 void check_place(const ConvertRequest& request, bool single_file) {

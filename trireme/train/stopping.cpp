@@ -135,16 +135,21 @@ double Stopping::seconds_left() const {
   return (Seconds(s_.settings.launch.grace) - since).count();
 }
 
+std::string Stopping::reason() const {
+  return launch::stop_signal() == launch::kOthersEnded ? "because other ranks have ended"
+                                                       : fmt::format("by request ({})", why_);
+}
+
 void Stopping::tell(const std::string& where) const {
   if (s_.is_first_rank())
-    base::info("stopped {} by request ({})", where, why_);
+    base::info("stopped {} {}", where, reason());
   else if (s_.environment.launcher == "trireme")
-    base::info("rank {} stopped {} by request ({})", s_.environment.global_rank, where, why_);
+    base::info("rank {} stopped {} {}", s_.environment.global_rank, where, reason());
 }
 
 std::string Stopping::last_words(int64_t step, bool is_early, bool has_held_out) const {
   if (is_early)
-    return fmt::format("stopped at step {} by request ({}); continue with: {}", step, why_, how_to_go_on(s_.settings));
+    return fmt::format("stopped at step {} {}; continue with: {}", step, reason(), how_to_go_on(s_.settings));
   return fmt::format(
       "a stop was requested ({}) when training was complete: nothing is left{}", why_,
       has_held_out && s_.settings.eval.final_validation ? ", but the last evaluation was interrupted" : "");

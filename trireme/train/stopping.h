@@ -62,6 +62,8 @@ class Stopping {
   struct Ear;
   /// Returns the largest of each word over all ranks; the first word is a request to stop.
   std::array<int64_t, 4> exchange(bool time_is_up, bool is_busy, bool gave_up);
+  /// "by request (SIGTERM at rank 3)"
+  std::string reason() const;
 
   Session& s_;
   std::shared_ptr<Ear> ear_;  ///< outlives this object if its thread waits for an answer
