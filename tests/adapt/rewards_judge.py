@@ -385,7 +385,7 @@ class Judged:
         """explain memory has a line for answers in 4 bits, and the run tells the same bytes."""
         words, _ = self.command("explained")
         result = self.r.run([words[0], "explain", "memory", words[2], "--task", "rewards", *words[3:]])
-        lines = [line for line in result.out.splitlines() if "answers in few bits" in line]
+        lines = [line for line in result.out.splitlines() if line.startswith("  answers in few bits")]
         told = ring.metrics(self.one)[1]["measures"]["memory/quantized_sampling_bytes"]
         ring.check(result.code == 0 and len(lines) == 1 and f"{told / 2 ** 20:.2f}" in lines[0], f"{self.what}: explain memory has {lines}, as metrics tell ({told:.0f} bytes)", str(result))
 

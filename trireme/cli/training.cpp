@@ -272,16 +272,15 @@ void show_plan(const Settings& settings) {
   train::check_model(settings, config);
   std::string predicted;
   const std::filesystem::path resumed = train::find_resume(settings);
-  if (const std::string done = train::foresee_resume(settings, resumed); !done.empty()) {
-    fmt::print("{}\n", done);
-    return;
-  }
+  const std::string done = train::foresee_resume(settings, resumed);
   if (settings.predict || !resumed.empty()) {
     const Explained explained = plan_of(settings, /*rank=*/0);
     if (!resumed.empty())
       train::check_run(explained.plan, resumed, std::string(config::name_of(settings.optimizer.name)));
-    if (settings.predict) predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
+    if (settings.predict && done.empty())
+      predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
   }
+  if (!done.empty()) return fmt::print("{}\n", done);
   fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n",
              config.name.empty() ? settings.model.name : config.name, double(config.num_parameters()) / 1e6, ranks,
              config::name_of(number_format(settings)));
