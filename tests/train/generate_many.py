@@ -181,9 +181,10 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     ring.check("counted for 2 prompts of " in two.out and "2 texts at a time; the cache holds 256 tokens" in two.out, "explain generate counts the prompts of a file", str(two))
     refuses(r, run, "copies without a file", '"a"\n', "--output", "--devices", 2)
     ring.check(r.run([r.program, "generate", run, "--prompt", "a", "--samples", "3"]).code == 2, "refuses samples without a file of prompts")
-    for words, said in ((["--chat", "--prompt", "a"], "--prompt is one text; leave out one of them"), (["--prompt", "a", "--system", "b"], "--generate.system is of conversations"),
-                        (["--prompt", "a", "--chat_template", "alpaca"], "--generate.chat_template is of conversations"),
+    for words, said in ((["--chat", "--prompt", "a"], "--prompt is one text; leave out one of them"), (["--prompt", "a", "--system", "b"], "--system is of conversations"),
+                        (["--prompt", "a", "--chat_template", "alpaca"], "--chat_template is of conversations"),
                         (["--prompt", "a", "--generate.batch_size", "32"], "--generate.batch_size goes with a file of prompts"),
                         (["--chat", "--generate.batch_size", "2"], "--generate.batch_size goes with a file of prompts")):
         result = r.run([r.program, "generate", str(run), *words])
         ring.check(result.code == 2 and said in result.err, f"refuses {' '.join(words)}, which nothing would read", str(result))
+    refuses(r, run, "a system prompt where there is no conversation", '"a"\n', "holds plain texts", "--system", "b")

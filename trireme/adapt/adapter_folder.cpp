@@ -114,6 +114,7 @@ std::string no_adapters_file(const fs::path& file) {
 }
 
 AdapterFolder open_adapter_folder(const fs::path& given) {
+  if (!fs::exists(given)) throw CheckpointError(fmt::format("there is no folder {}", given.string()), given.string());
   const fs::path path = is_adapter_folder(given) ? given : checkpoint::newest_or_itself(given);
   if (fs::is_regular_file(given)) throw CheckpointError(no_adapters_file(given), given.string());
   if (!is_adapter_folder(path))

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -44,10 +45,18 @@ Told& told() {
   return all;
 }
 
-// Of ranks whose numbers are in these variables (torchrun's and our launcher's), the first one tells.
+// Of the ranks of a job, the first one tells. These variables have their numbers: of torchrun and our launcher, srun,
+// mpirun, and MPICH's.
 void warn_once(const fs::path& checkpoint, const std::string& warning) {
-  const char* rank = std::getenv("RANK");
-  if (rank != nullptr && std::getenv("WORLD_SIZE") != nullptr && std::string_view(rank) != "0") return;
+  constexpr std::pair<const char*, const char*> kRanks[] = {{"RANK", "WORLD_SIZE"},
+                                                            {"SLURM_PROCID", "SLURM_NTASKS"},
+                                                            {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                                            {"PMI_RANK", "PMI_SIZE"}};
+  for (const auto& [rank, size] : kRanks)
+    if (const char* number = std::getenv(rank); number != nullptr && std::getenv(size) != nullptr) {
+      if (std::string_view(number) != "0") return;
+      break;
+    }
   Told& all = told();
   const std::lock_guard lock(all.mutex);
   if (all.paths.insert(checkpoint.string()).second) base::warn("{}", warning);

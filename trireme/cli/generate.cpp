@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -12,6 +13,7 @@
 #include "trireme/cli/until_stopped.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/generate_many.h"
+#include "trireme/train/prompt_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -38,14 +40,27 @@ int run_ranks(const Settings& settings, const launch::RankEnvironment& environme
 // What is typed and would not be read; files hold settings of several ways to write.
 void refuse_ignored_by_one_text(const ParsedSettings& parsed) {
   const train::GenerateSettings& g = parsed.settings.generate;
-  if (g.prompts) return;
+  const auto is_typed = [&](const char* key, bool says_something) { return parsed.typed(key) && says_something; };
+  const char* of_conversations = is_typed("generate.system", g.system.has_value())                 ? "--system"
+                                 : is_typed("generate.chat_template", g.chat_template.has_value()) ? "--chat_template"
+                                                                                                   : nullptr;
+  if (g.prompts) {
+    const auto is_talk = [](const train::Prompt& prompt) { return !prompt.messages.empty(); };
+    if (of_conversations != nullptr &&
+        std::ranges::none_of(train::read_prompts(*g.prompts, "generate.prompts"), is_talk))
+      throw UsageError(
+          fmt::format("{} is of conversations, and {} holds plain texts; give it lines with \"messages\", or leave it "
+                      "out",
+                      of_conversations, *g.prompts));
+    return;
+  }
   if (parsed.typed("generate.batch_size"))
     throw UsageError(
         "--generate.batch_size goes with a file of prompts; name one with --prompts FILE.jsonl, or leave it out");
-  for (const char* key : {"generate.system", "generate.chat_template"})
-    if (!g.chat && parsed.typed(key))
-      throw UsageError(fmt::format(
-          "--{} is of conversations; hold one with --chat, name a file of them with --prompts, or leave it out", key));
+  if (of_conversations != nullptr && !g.chat)
+    throw UsageError(
+        fmt::format("{} is of conversations; hold one with --chat, name a file of them with --prompts, or leave it out",
+                    of_conversations));
 }
 
 }  // namespace

@@ -156,16 +156,21 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
   for (const TorchrunOption& option : torchrun_options())
     if (!option.unread.empty() && option.is_word) accept(option.name, option.unread);
   for (const auto& [key, why] : kUnread) accept(key, why);
-  return {.name = "",
-          .title = "torchrun's words",
-          .rows = std::move(rows),
+  return {
+      .name = "",
+      .title = "torchrun's words",
+      .rows = std::move(rows),
           // Of accelerate launch, which gives them to the training.
-          .others = {
-              {{"mixed_precision"}, "it is an option of accelerate launch; give precision behind --"},
-              {{"multi_gpu", "use_fsdp", "use_deepspeed", "zero_stage", "fsdp_sharding_strategy"},
-               "it is an option of accelerate launch; give strategy behind --"},
-              {{"gradient_clipping"}, "it is an option of accelerate launch; give train.max_norm behind --"},
-          }};
+      .others = {
+          {{"mixed_precision"}, "it is an option of accelerate launch; give precision behind --"},
+          {{"multi_gpu", "use_fsdp", "use_deepspeed", "zero_stage", "fsdp_sharding_strategy"},
+           "it is an option of accelerate launch; give strategy behind --"},
+          {{"gradient_clipping"}, "it is an option of accelerate launch; give train.max_norm behind --"},
+          {{"gradient_accumulation_steps"},
+           "it is an option of accelerate launch; give train.global_batch_size and train.micro_batch_size behind --"},
+          {{"cpu"}, "it is an option of accelerate launch; give accelerator cpu behind --"},
+          {{"gpu_ids", "zero3_init_flag"}, "it is an option of accelerate launch that is not needed; leave it out"},
+      }};
 }
 
 // How the user said it: "--nnodes 2", or "PET_NNODES=2".

@@ -97,7 +97,7 @@ void Reading::translate(const Given& entry) {
   if (row == nullptr) {
     if (dialect_.is_json && is_comment(entry.key)) return ignore(entry, "it begins with _, so it is a comment");
     const std::string below = entry.key + ".";
-    const bool is_map = table_.find(entry.key) == nullptr &&
+    const bool is_map = !(dialect_.takes_native_keys && table_.find(entry.key) != nullptr) &&
                         std::ranges::any_of(dialect_.rows, [&](const Row& one) { return one.key.starts_with(below); });
     if (entry.kind == Given::Kind::section || (entry.kind == Given::Kind::null && is_map))
       return ignore(entry, "it is empty");
@@ -161,8 +161,13 @@ bool Reading::has_right_type(const Row& row, const Given& entry) {
                     : row.takes == Takes::numbers ? is_list && all_numbers()
                                                   : !is_list;
   if (fits) return true;
-  refuse(entry, fmt::format("{} wants {}, not {}", entry.key, name_of(row.takes), entry.text),
-         is_auto(entry) ? fmt::format("{} takes no auto here", dialect_.system) : "");
+  const bool is_quoted = entry.quoted && base::parse_number(entry.text).has_value();
+  refuse(entry,
+         is_quoted ? fmt::format("{} wants {}, not the text \"{}\"", entry.key, name_of(row.takes), entry.text)
+                   : fmt::format("{} wants {}, not {}", entry.key, name_of(row.takes), entry.text),
+         is_quoted        ? "leave out the quotes"
+         : is_auto(entry) ? fmt::format("{} takes no auto here", dialect_.system)
+                          : "");
   return false;
 }
 

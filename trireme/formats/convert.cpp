@@ -50,6 +50,14 @@ void check_place(const ConvertRequest& request, bool single_file) {
   if (!fs::exists(out)) return;
   if (fs::equivalent(out, request.source))
     throw UsageError(fmt::format("error: {} cannot be converted into itself", out.string()));
+  for (const fs::path& read : {fs::path(request.source), fs::path(request.adapter), fs::path(request.base)}) {
+    std::error_code ignored;
+    for (fs::path around_it = fs::weakly_canonical(read, ignored).parent_path();
+         !read.empty() && around_it.has_filename(); around_it = around_it.parent_path())
+      if (fs::equivalent(around_it, out, ignored))
+        throw UsageError(fmt::format("error: {} holds {}, which would go with it\n  name another place", out.string(),
+                                     read.string()));
+  }
   if (!request.force)
     throw UsageError(
         fmt::format("error: {} exists already\n  name another place, or replace it with --force", out.string()));

@@ -102,6 +102,9 @@ int64_t window_of(const train::EvaluateSettings& e, const model::ModelConfig& co
   return std::min(e.max_seq_length.value_or(1024), config.longest_generation());
 }
 
+/// An adapter lies in another folder than its base.
+fs::path judged_weights(const Inference& in) { return in.adapter.empty() ? in.folder : fs::path(in.adapter); }
+
 /// Logarithms of probabilities are finite where logits are, so this tells of damaged weights or a small dtype.
 void warn_if_not_finite(const std::string& what, double loss, const fs::path& folder) {
   if (!std::isfinite(loss))
@@ -151,7 +154,7 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   for (size_t w = 0; w < sums.size() && in.counts; ++w) sums[w] = sum_of(judged[w].logprobs);
   sum_over_ranks(in, at::from_blob(sums.data(), {windows}, at::kDouble));
   const double nats = -sum_of(sums);
-  if (in.is_first_rank) warn_if_not_finite("perplexity", nats, in.folder);
+  if (in.is_first_rank) warn_if_not_finite("perplexity", nats, judged_weights(in));
   return {{"tokens", targets},
           {"bytes", bytes},
           {"window", window},
@@ -255,7 +258,7 @@ nlohmann::ordered_json answer_task(Inference& in, const EncodedTask& encoded, st
     right_norm += is_best(norms);
     lines += nlohmann::ordered_json{{"task", task.name}, {"logprobs", sums}, {"answer", question.answer}}.dump() + "\n";
   }
-  if (in.is_first_rank) warn_if_not_finite(task.name, nats, in.folder);
+  if (in.is_first_rank) warn_if_not_finite(task.name, nats, judged_weights(in));
   const auto count = double(task.questions.size());
   const bool word = task.kind == EvalTaskKind::word;
   const double acc = (word ? greedy : right) / count, acc_norm = right_norm / count;
@@ -409,7 +412,7 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
     for (const auto& [name, result] : report["tasks"].items()) print_task(name, result);
   if (e.score) {
     const auto& r = report["score"];
-    warn_if_not_finite("log-probability", r["logprob"].get<double>(), in.folder);
+    warn_if_not_finite("log-probability", r["logprob"].get<double>(), judged_weights(in));
     fmt::print("log-probability  {:.5f} a token   ({} tokens of {})\n", r["logprob"].get<double>(),
                base::human_count(r["tokens"].get<int64_t>()), base::plural(r["texts"].get<int64_t>(), "text"));
   }
