@@ -58,7 +58,7 @@ TEST(DeepSpeed, ValuesThatAskForNothingAreNotRefused) {
               HasSubstr("steps_per_print wants a whole number, not often\n"));
   EXPECT_THAT(refused(R"({"optimizer": {"type": "AdamW", "params": {"fp32_optimizer_states": false}}})"),
               HasSubstr("moments are kept in fp32 here\n"));
-  EXPECT_THAT(refused(R"({"fp17": null})"), HasSubstr("DeepSpeed has no key fp17"));
+  EXPECT_THAT(refused(R"({"train_batch_size": 8, "fp17": null})"), HasSubstr("DeepSpeed has no key fp17"));
 }
 
 TEST(DeepSpeed, BatchSizesThatContradictEachOtherAreRefusedWithBothLines) {

@@ -94,14 +94,14 @@ class Runs:
                    f"{found}\n{self.wanted}")
 
     def converted(self, name, words):
-        result = self.ring.run([self.ring.program, "convert_config", "--overwrite", "--output", f"{name}.yaml", *words])
+        result = self.ring.run([self.ring.program, "convert_config", "--overwrite", "--output", f"{name}-native.yaml", *words])
         ring.require(result.code == 0, f"{name}: convert_config writes it", str(result))
-        text = (self.ring.folder / f"{name}.yaml").read_text()
+        text = (self.ring.folder / f"{name}-native.yaml").read_text()
         ring.check("overwrite" not in text, f"{name}: --overwrite is no setting of the run", text)
         if "model:" in text and "name: llama-5m" in text:
-            self.same(f"{name}-native", ["--config", f"{name}.yaml"], ("pretrain",))
+            self.same(f"{name}-native", ["--config", f"{name}-native.yaml"], ("pretrain",))
         else:
-            self.same(f"{name}-native", ["--config", f"{name}.yaml", *[w for w in words[2:] if w.startswith("--")]])
+            self.same(f"{name}-native", ["--config", f"{name}-native.yaml", *[w for w in words[2:] if w.startswith("--")]])
 
 
 def all_dialects(runs):

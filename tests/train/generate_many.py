@@ -157,6 +157,8 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     # A conversation goes on from what was shown: the stop word is no part of it.
     asked = [{"role": "user", "content": "hi"}]
     words = ["--chat_template", "alpaca", "--temperature", "0", "--max_new_tokens", "24"]
+    for left in ("texts.jsonl", "texts.jsonl.about.json"):  # of what was refused
+        (r.folder / left).unlink(missing_ok=True)
     (whole,) = many(r, run, [{"messages": asked}], *words)
     ring.require(len(whole["text"]) > 8, "a reply to stop", str(whole))
     stop = ["--stop", json.dumps([whole["text"][3:8]])]

@@ -155,24 +155,37 @@ void drop_last_line(const base::FileDescriptor& file, const std::filesystem::pat
 }
 
 MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
-  std::string kept;
-  if (resumed_step > 0 && std::filesystem::exists(path_)) {
-    for (const auto& row : read_metrics(path_))
-      if (row.step <= resumed_step) {
-        kept += to_json(row) + "\n";
-        last_step_ = row.step, last_resumed_ = row.resumed, last_anew_ = row.measured_anew;
-      }
-  }
+  cut_behind_ = resumed_step;
   if (path_.has_parent_path()) {
     std::error_code failure;
     std::filesystem::create_directories(path_.parent_path(), failure);
     if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
   }
+  if (resumed_step == 0 || !std::filesystem::exists(path_)) {
+    go_on();
+  } else {
+    read_metrics(path_);
+    file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
+  }
+}
+
+void MetricsWriter::go_on() {
+  if (!cut_behind_) return;
+  std::string kept;
+  if (*cut_behind_ > 0 && std::filesystem::exists(path_)) {
+    for (const auto& row : read_metrics(path_))
+      if (row.step <= *cut_behind_) {
+        kept += to_json(row) + "\n";
+        last_step_ = row.step, last_resumed_ = row.resumed, last_anew_ = row.measured_anew;
+      }
+  }
   base::write_file_atomic(path_, kept);
   file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
+  cut_behind_.reset();
 }
 
 void MetricsWriter::append(const MetricsRow& row) {
+  go_on();
   MetricsRow written = row;
   if (last_step_ == row.step) {
     drop_last_line(file_, path_);

@@ -73,14 +73,17 @@ class Logger {
  public:
   virtual ~Logger() = default;
   virtual void append(const MetricsRow& row) = 0;
+  /// Training begins, or goes on behind a checkpoint.
+  virtual void go_on() {}
 };
 
 class MetricsWriter final : public Logger {
  public:
   /// A new run (`resumed_step` 0) begins an empty file. A resumed run keeps the lines up to and including
-  /// `resumed_step`, because it repeats the later steps.
+  /// `resumed_step`, because it repeats the later steps; they go when it goes on, or with the first row.
   /// Errors    FileError
   MetricsWriter(std::filesystem::path path, int64_t resumed_step);
+  void go_on() override;
 
   /// A second row of the last step replaces the first, and keeps its marks of a resume.
   void append(const MetricsRow& row) override;
@@ -88,6 +91,7 @@ class MetricsWriter final : public Logger {
  private:
   std::filesystem::path path_;
   base::FileDescriptor file_;
+  std::optional<int64_t> cut_behind_;  ///< this step, before anything is written
   // Of the file's last row.
   std::optional<int64_t> last_step_, last_resumed_;
   bool last_anew_ = false;

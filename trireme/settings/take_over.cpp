@@ -148,7 +148,7 @@ std::vector<std::pair<std::string, std::string>> to_give_again(const std::string
   table.for_each([&](const config::Section& section, const config::Setting& setting) {
     const std::string value = config::value_text(setting);
     const bool is_default = value == config::value_text(*default_table.find(setting.key));
-    const bool is_permission = setting.key == "data.on_change" && !changes.empty();
+    const bool is_permission = setting.key == "data.on_change";  // for data that were given, which may read alike
     // A model that has become another is the copy in a checkpoint, which a resume finds by itself. That of an adapter
     // is its base, which lies elsewhere now.
     const bool is_base = setting.key == "model" && (now.lora.r || now.lora.initial_adapter);

@@ -42,9 +42,9 @@ class Loop {
       for (const std::string& line : introduction(*s_, *task_, *start_, moved_, *pace_)) say(line);
     if (has_held_out()) evaluate_before_training(*s_, *task_, state_, *observers_, stopping_, safe_point_);
     go_on_unless_stopped();
-    if (last_ > 0 && state_.step >= last_)
-      return say(nothing_to_do(c_, last_, state_.step, state_.tokens, s_->tokens_per_step())), 0;
+    if (has_nothing_to_do()) return say(nothing_to_do(c_, last_, state_.step, state_.tokens, s_->tokens_per_step())), 0;
     saver_->leave_later_behind(state_.step);
+    observers_->go_on();
     launch::report_begun();
     while (!is_complete() && !stopping_.stops()) train_one();
     if (stopping_.stops() && state_.step == first_step_) throw StoppedBeforeTheFirstStep();
@@ -53,7 +53,7 @@ class Loop {
     return stops_early ? launch::kStoppedEarly : 0;
   } catch (const StoppedBeforeTheFirstStep&) {
     stopping_.close();
-    stopping_.tell("before the first step, with nothing saved");
+    stopping_.tell("before the first step");
     return launch::kStoppedEarly;
   } catch (const CommError& error) {
     if (launch::fault_of(error) == launch::Fault::timeout) tell_hang(c_, s_->environment);
@@ -84,6 +84,8 @@ class Loop {
                                              state_.step, task_->epoch(), start_->is_measured_anew(moved_));
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { say(line); });
   }
+
+  bool has_nothing_to_do() const { return last_ > 0 && state_.step >= last_; }
 
   void go_on_unless_stopped() const {
     if (stopping_.stops()) throw StoppedBeforeTheFirstStep();

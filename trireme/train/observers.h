@@ -91,6 +91,10 @@ class Observers {
     metrics_ = std::make_unique<observe::MetricsSink>(resumed_step, measured_anew, t.log_interval,
                                                       [this](const observe::MetricsRow& row) { append(row); });
   }
+  /// Training goes on: rows of later steps, which an earlier start has written, go.
+  void go_on() {
+    for (const auto& logger : loggers_) is_written([&] { logger->go_on(); });
+  }
   /// "": says nothing.
   void say(const std::string& line) {
     if (line_ && !line.empty()) line_->say(line);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 
 namespace trireme::launch {
 namespace {
@@ -56,6 +57,8 @@ void Screen::flush_before_exit() {
 
 RankLog::RankLog(std::filesystem::path path) : path_(std::move(path)) {
   file_ = base::FileDescriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (errno == EMFILE && file_.get() < 0)
+    throw Error(fmt::format("launcher: cannot write the log {}: {}", path_.string(), base::why_no_descriptor(errno)));
   if (file_.get() < 0)
     throw UsageError(fmt::format("cannot write the log {}: {}; choose another --out_dir (trireme launch: --log_dir)",
                                  path_.string(), errno == ELOOP ? "it is a symbolic link" : std::strerror(errno)));
