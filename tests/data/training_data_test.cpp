@@ -289,6 +289,35 @@ TEST_F(TrainingDataTest, LongConversationsOfASetAreCutOrDroppedLikeThoseOfItsFil
   }
 }
 
+TEST_F(TrainingDataTest, ResumesAreToldHowLongConversationsOfASetWereTreated) {
+  const auto make = [&](const char* name, int longest) {
+    std::string lines;
+    for (const int size : {5, 5, longest, 5})
+      lines += "{\"prompt\": \"a\", \"response\": \"" + std::string(static_cast<size_t>(size), 'b') + "\"}\n";
+    const std::vector<std::filesystem::path> files = {folder.write(std::string(name) + ".jsonl", lines)};
+    make_conversation_set(folder / name, files, text::find_chat_family("default"), text::ByteTokenizer());
+  };
+  make("long", 60);
+  make("short", 5);
+  options.conversations.chat_template = "default";
+  options.sequence = 20;
+  options.packing = Packing::none;
+  options.val_split_fraction = 0;
+  use(folder / "long");
+  const DataIdentity cut = load().identity;
+  options.conversations.options.drop_long = true;
+  EXPECT_THAT(load().identity.changes_since(cut), "data.long_conversations was cut and is drop");
+  options.conversations.options.drop_long = false;
+  options.keep_long = true;  // as runs of earlier versions
+  const TrainingData kept = load();
+  EXPECT_GT(kept.train->samples_per_epoch(), 4);
+  EXPECT_EQ(cut.changes_since(kept.identity), "data.long_conversations is cut and was not given before");
+  use(folder / "short");
+  const DataIdentity of_short = load().identity;
+  options.keep_long = false;
+  EXPECT_EQ(load().identity, of_short);
+}
+
 TEST_F(TrainingDataTest, TheCacheIsUsedTheSecondTimeAndRebuiltWhenDamaged) {
   use(folder.write("a.txt", numbered(1000)));
   const DataIdentity identity = load().identity;

@@ -280,6 +280,20 @@ def a_sample_is_held_out(r):
     ring.check(result.code == 2 and "data.val_split" in result.err, "it is told when a resume asks for the other", str(result))
 
 
+def long_conversations_stay_what_they_were(r):
+    chats = r.folder / "chats.jsonl"
+    chats.write_text("".join(json.dumps({"prompt": "a", "response": "b" * (300 if i == 3 else 20)}) + "\n" for i in range(40)))
+    made = r.run([r.program, "data", "tokenize", str(chats), "--data.tokenizer", "byte", "--data.chat_template", "default", "--output", str(r.folder / "chats")])
+    ring.require(made.code == 0, "a set of conversations", str(made))
+    settings = {"model": TINY, "data__train_data_path": r.folder / "chats", "data__packing": "none", "train__max_seq_length": 64, "train__save_interval": 2}
+    result = r.run(r.command("chats", train__max_steps=2, **settings))
+    ring.check(result.code == 0 and "1 cut at 65 tokens" in result.out, "a long conversation of a set is cut", str(result))
+    result = r.run(r.command("chats", train__max_steps=4, resume="true", **settings))
+    ring.check(result.code == 0 and "1 cut at 65 tokens" in result.out, "and is cut in a resumed run", str(result))
+    result = r.run(r.command("chats", train__max_steps=6, resume="true", data__long_conversations="drop", **settings))
+    ring.check(result.code == 2 and "data.long_conversations was cut and is drop" in result.err, "a resume that would drop it is refused", str(result))
+
+
 def the_start_says_what_lies_outside_the_plan(r):
     result = r.run(r.command("outside", train__max_steps=2))
     line = next((line for line in result.out.splitlines() if "outside the plan: " in line), "")
@@ -309,5 +323,6 @@ with ring.Ring(sys.argv[1]) as r:
     labels_are_predicted_on_one_rank_of_any_machine(r)
     the_environment_is_checked(r)
     a_sample_is_held_out(r)
+    long_conversations_stay_what_they_were(r)
     the_start_says_what_lies_outside_the_plan(r)
     a_resume_is_marked_in_the_picture(r)

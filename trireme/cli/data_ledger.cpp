@@ -54,7 +54,7 @@ int data_ledger(const ParsedSettings& given) {
   const std::filesystem::path resume = train::find_resume(s);
   const model::ModelConfig model = model::config_of(s.model);
   data::TrainingDataOptions options = train::training_data_options(s, train::sequence_length(s, model));
-  train::keep_split(options, resume);
+  train::keep_choices(options, resume);
   const data::TrainingData data = data::load_training_data(options, *train::resolve_tokenizer(s, model));
   const int64_t batch = s.train.global_batch_size, first = first_sample(*s.prepare.step, s, data.identity, resume);
   const data::SampleStream& samples = *data.train;

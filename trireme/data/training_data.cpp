@@ -210,7 +210,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   std::vector<std::shared_ptr<const Dataset>> held_out;
   std::vector<std::string> weights;
   std::vector<Division> parts;
-  int64_t places = 0, samples = 0;
+  int64_t places = 0, samples = 0, long_of_sources = 0;
   const auto count = [&](const TokenSet& set) {
     data.num_documents += set.num_documents();
     if (set.about()) data.source_bytes += set.about()->source_bytes;
@@ -230,7 +230,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
       data.examples =
           std::make_shared<TokenRange>(set, division.val.empty() ? division.train : division.val, source.path.string());
     }
-    const LongDocuments longer = long_documents(*set, options);
+    const LongDocuments longer = options.keep_long ? LongDocuments::parts : long_documents(*set, options);
     Part part = cut({set, division.train, source.path.string()}, options, /*whole=*/false, longer);
     int64_t long_ones = part.long_documents;
     places += part.places;
@@ -241,6 +241,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
       held_out.push_back(held.dataset);
       long_ones += held.long_documents;
     }
+    long_of_sources += long_ones;
     data.train_tokens += train_tokens;
     data.val_tokens += division.val_tokens;
     count(*set);
@@ -278,6 +279,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   data.identity.add("train.max_seq_length", fmt::format("{}", options.sequence));
   data.identity.add("data.seed", fmt::format("{}", options.seed));
   if (std::ranges::any_of(parts, &Division::is_sample)) data.identity.add(kSplitFact, "sample");
+  if (long_of_sources > 0) data.identity.add(kLongFact, options.conversations.options.drop_long ? "drop" : "cut");
   if (!weights.empty()) data.identity.add("the weights of data.mixture", base::join(weights, ", "));
   return data;
 }

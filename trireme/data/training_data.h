@@ -40,6 +40,7 @@ struct TrainingDataOptions {
   std::string text_field = "text";  ///< of JSONL and Parquet
   bool append_eos = true;  ///< the tokenizer's document_separator() after each document
   ConversationSource conversations;
+  bool keep_long = false;  ///< sources that are sets keep all parts of long conversations, as in earlier versions
   std::filesystem::path cache_dir;  ///< for tokenized texts; made if missing
   int64_t vocab_size = 0;  ///< the model's, for ids of an unknown tokenizer; 0: any id may be
 };
@@ -66,6 +67,10 @@ void check_training_data(const TrainingDataOptions& options);
 
 /// The fact that a DataIdentity has if a sample was held out. Without this fact, the run held out the last part.
 inline constexpr const char* kSplitFact = "data.val_split";
+
+/// The fact that a DataIdentity has if conversations of a tokenized set were cut or dropped. Without this fact, the run
+/// had none, or learned all of their parts (TrainingDataOptions::keep_long).
+inline constexpr const char* kLongFact = "data.long_conversations";
 
 /// Maps the data. Tokenizes what is not in the cache.
 ///

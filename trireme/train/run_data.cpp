@@ -38,24 +38,33 @@ namespace trireme::train {
 namespace {
 
 // All ranks take rank 0's choice.
-void agree_on_split(data::TrainingDataOptions& options, const std::filesystem::path& resume,
-                    comm::Communicator& world) {
-  std::string split;
+void agree_on_choices(data::TrainingDataOptions& options, const std::filesystem::path& resume,
+                      comm::Communicator& world) {
+  std::string kept;
   checkpoint::agree(world, [&] {
-    if (world.rank() == 0) keep_split(options, resume);
-    if (options.split == data::Split::last) split = "last";
+    if (world.rank() == 0) keep_choices(options, resume);
+    if (options.split == data::Split::last) kept += "last ";
+    if (options.keep_long) kept += "long ";
   });
-  if (checkpoint::broadcast_text(world, split, 0) == "last") options.split = data::Split::last;
+  kept = checkpoint::broadcast_text(world, kept, 0);
+  const auto is_kept = [&](const char* word) { return kept.find(word) != std::string::npos; };
+  if (is_kept("last")) options.split = data::Split::last;
+  options.keep_long = is_kept("long");
 }
 
 }  // namespace
 
-void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume) {
-  if (resume.empty() || options.split != data::Split::automatic) return;
+void keep_choices(data::TrainingDataOptions& options, const std::filesystem::path& resume) {
+  if (resume.empty()) return;
   const RunState state = parse_run_state(checkpoint::open_checkpoint(resume).state_json, resume);
   const auto& facts = state.data.facts();
-  const bool is_sample = std::ranges::any_of(facts, [](const auto& fact) { return fact.first == data::kSplitFact; });
-  if (state.step > 0 && !facts.empty() && !is_sample) options.split = data::Split::last;
+  const auto has = [&](const char* name) {
+    return std::ranges::count(facts, name, &data::DataIdentity::Fact::first) > 0;
+  };
+  if (state.step == 0 || facts.empty()) return;
+  if (options.split == data::Split::automatic && !has(data::kSplitFact)) options.split = data::Split::last;
+  // To drop them is no default, so who asks for it is told that the run did not.
+  options.keep_long = !options.conversations.options.drop_long && !has(data::kLongFact);
 }
 
 std::unique_ptr<text::Tokenizer> load_run_tokenizer(Session& s) {
@@ -65,7 +74,7 @@ std::unique_ptr<text::Tokenizer> load_run_tokenizer(Session& s) {
 data::TrainingData load_run_data(Session& s, const std::filesystem::path& resume, const text::Tokenizer& tokenizer,
                                  const StopCheck& stops) {
   data::TrainingDataOptions options = training_data_options(s.settings, s.sequence());
-  agree_on_split(options, resume, s.world());
+  agree_on_choices(options, resume, s.world());
   std::optional<data::TrainingData> data;
   const auto load = [&] { data = data::load_training_data(options, tokenizer); };
   checkpoint::agree(s.world(), [&] {
@@ -118,7 +127,10 @@ std::string foresee_resume(const Settings& s, const std::filesystem::path& resum
   const int64_t sequence = sequence_length(s, model::config_of(s.model));
   if (state.step > 0 && s.data.on_change == data::OnChange::refuse) {
     data::DataIdentity known;
-    if (s.task == Learning::language) known.add("data.packing", std::string(config::name_of(s.data.packing)));
+    if (s.task == Learning::language) {
+      known.add("data.packing", std::string(config::name_of(s.data.packing)));
+      known.add(data::kLongFact, std::string(config::name_of(s.data.long_conversations)));
+    }
     known.add("train.max_seq_length", std::to_string(sequence));
     known.add("data.seed", std::to_string(s.data.seed));
     data::check_same_facts(known, state.data);
@@ -194,7 +206,7 @@ void check_pretrain(const Settings& settings) {
   if (!is_rewarded) data = training_data_options(settings, sequence_length(settings, model));
   if (!classifies && !compares && !is_rewarded) data::check_training_data(data);
   const fs::path resume = find_resume(settings);
-  keep_split(data, resume);
+  keep_choices(data, resume);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
   if (weights.empty()) refuse_foreign_weights(settings, "; for new weights say --model.from_scratch true");
   Done done;

@@ -16,10 +16,11 @@
 
 namespace trireme::train {
 
-/// Makes a resumed run hold out the same part of the data as before. If the settings leave the choice open, and the run
-/// that wrote the checkpoint `resume` held out the last part, `options` get this choice. A new run has none.
+/// Makes a resumed run hold out the same part of the data as before, and treat long conversations of tokenized sets as
+/// before. If the settings leave a choice open, `options` get that of the run that wrote the checkpoint `resume`. A new
+/// run has none.
 /// Errors    CheckpointError
-void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume);
+void keep_choices(data::TrainingDataOptions& options, const std::filesystem::path& resume);
 
 /// The run's tokenizer. Every rank must call.
 /// Errors    UsageError, the same on every rank, if a rank cannot read it
