@@ -287,6 +287,14 @@ TEST_F(TrainingDataTest, LongConversationsOfASetAreCutOrDroppedLikeThoseOfItsFil
     EXPECT_THAT(set.conversations.at(0),
                 HasSubstr(drops ? "1 left out because longer than 21 tokens" : "; 1 cut at 21 tokens"));
   }
+  options.sequence = 4;  // none is as short
+  const std::string sentence = "every conversation to learn from is longer than 5 tokens";
+  use(folder / "set");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("data.train_data_path " + (folder / "set").string() + ": " + sentence),
+                               HasSubstr("--data.long_conversations cut")));
+  use(folder.write("a.txt", numbered(100)));
+  options.val_data_path = folder / "set";
+  EXPECT_THAT(refusal(), HasSubstr("data.val_data_path " + (folder / "set").string() + ": " + sentence));
 }
 
 TEST_F(TrainingDataTest, ResumesAreToldHowLongConversationsOfASetWereTreated) {

@@ -13,7 +13,7 @@ namespace trireme::data {
 PackedDataset::PackedDataset(TokenRange tokens, PackingOptions options)
     : tokens_(std::move(tokens)), options_(options) {
   const std::vector<Piece> pieces = cut();
-  if (pieces.empty())
+  if (pieces.empty() && (options_.long_documents != LongDocuments::dropped || num_long_ == 0))
     throw UsageError(fmt::format("{} has no document of two tokens or more with something to learn", tokens_.name()));
   // Row of each piece; rows are numbered as they are opened.
   std::vector<size_t> order(pieces.size());

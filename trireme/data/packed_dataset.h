@@ -28,7 +28,7 @@ struct PackingOptions {
 class PackedDataset final : public Dataset {
  public:
   /// Cost      16 bytes for each document and 8 for each row; reads the mask where there is one
-  /// Errors    UsageError if no document has a token to learn
+  /// Errors    UsageError if no document has a token to learn. If long ones were dropped, there is no sample instead.
   PackedDataset(TokenRange tokens, PackingOptions options);
 
   int64_t num_samples() const override { return static_cast<int64_t>(first_piece_.size()) - 1; }

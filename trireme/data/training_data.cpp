@@ -146,7 +146,9 @@ LongDocuments long_documents(const TokenSet& set, const TrainingDataOptions& opt
   return options.conversations.options.drop_long ? LongDocuments::dropped : LongDocuments::cut;
 }
 
-Part cut(TokenRange tokens, const TrainingDataOptions& options, bool whole, LongDocuments long_documents) {
+/// @param whose  setting and path, for errors
+Part cut(TokenRange tokens, const std::string& whose, const TrainingDataOptions& options, bool whole,
+         LongDocuments long_documents) {
   if (options.packing == Packing::wrapped) {
     auto windows = std::make_shared<WindowDataset>(
         std::move(tokens),
@@ -157,6 +159,11 @@ Part cut(TokenRange tokens, const TrainingDataOptions& options, bool whole, Long
                                                 PackingOptions{.sequence = options.sequence,
                                                                .share_rows = options.packing == Packing::best_fit,
                                                                .long_documents = long_documents});
+  if (packed->num_samples() == 0)
+    throw UsageError(fmt::format(
+        "{}: every conversation to learn from is longer than {} tokens, and data.long_conversations drop leaves it "
+        "out; take --data.long_conversations cut, or a larger train.max_seq_length",
+        whose, options.sequence + 1));
   return {packed, packed->num_places(), long_documents == LongDocuments::parts ? 0 : packed->num_long()};
 }
 
@@ -231,13 +238,15 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
           std::make_shared<TokenRange>(set, division.val.empty() ? division.train : division.val, source.path.string());
     }
     const LongDocuments longer = options.keep_long ? LongDocuments::parts : long_documents(*set, options);
-    Part part = cut({set, division.train, source.path.string()}, options, /*whole=*/false, longer);
+    const std::string whose = fmt::format("{} {}", options.setting, source.path.string());
+    Part part = cut({set, division.train, source.path.string()}, whose, options, /*whole=*/false, longer);
     int64_t long_ones = part.long_documents;
     places += part.places;
     samples += part.dataset->num_samples();
     weighted.push_back({std::move(part.dataset), source.weight.value_or(1)});
     if (!division.val.empty()) {
-      const Part held = cut({set, division.val, source.path.string()}, options, true, longer);
+      const Part held =
+          cut({set, division.val, source.path.string()}, "the part for validation of " + whose, options, true, longer);
       held_out.push_back(held.dataset);
       long_ones += held.long_documents;
     }
@@ -254,9 +263,10 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   data.held_out = held_out_text(parts, data.num_documents);
   if (!options.val_data_path.empty()) {
     const auto set = open_learned(options.val_data_path, tokenizer, source_options(options, kValSetting));
-    require_one_sample(set->num_tokens(), fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
-    const Part held =
-        cut({set, 0, set->num_tokens(), options.val_data_path.string()}, options, true, long_documents(*set, options));
+    const std::string whose = fmt::format("{} {}", kValSetting, options.val_data_path.string());
+    require_one_sample(set->num_tokens(), whose, options);
+    const Part held = cut({set, 0, set->num_tokens(), options.val_data_path.string()}, whose, options, true,
+                          long_documents(*set, options));
     held_out = {held.dataset};
     data.examples = std::make_shared<TokenRange>(set, 0, set->num_tokens(), options.val_data_path.string());
     data.val_tokens = set->num_tokens();
