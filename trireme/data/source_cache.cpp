@@ -76,7 +76,12 @@ Recipe conversations_recipe(std::vector<fs::path> files, const text::Tokenizer& 
 Recipe text_recipe(const fs::path& path, const text::Tokenizer& tokenizer, const SourceOptions& options) {
   const TextFiles files = files_of(path, options);
   Recipe recipe{.key = base::mix_key(base::hash_text(options.text_field), options.append_eos ? 1 : 0)};
-  for (int64_t i = 0; i < files.size(); ++i) recipe.files.push_back(files.path(i));
+  bool has_json = false;
+  for (int64_t i = 0; i < files.size(); ++i) {
+    recipe.files.push_back(files.path(i));
+    has_json = has_json || files.kind(i) == TextKind::json;
+  }
+  if (has_json) recipe.key = base::mix_key(recipe.key, 1);  // earlier versions read such a file as plain text
   recipe.make = [=, &tokenizer](const fs::path& prefix) {
     tokenize({.sources = {path.string()},
               .output = prefix,
