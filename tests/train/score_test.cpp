@@ -83,6 +83,18 @@ TEST(EncodeContext, ATextThatBringsItsFirstTokenGetsNoOther) {
   EXPECT_EQ(alone.first, 1);
 }
 
+// Other text may get the same first id, for instance where it is the unknown token, too.
+TEST(EncodeContext, OnlyTheWrittenTokenIsATextsOwn) {
+  nlohmann::json file = file_with_he();
+  file["normalizer"] = {{"type", "Lowercase"}};
+  text::TokenizerParts parts = text::parse_tokenizer_json(file.dump(), "tokenizer.json");
+  parts.before = {'x'};
+  parts.bos = 'x';
+  const text::PipelineTokenizer tokenizer(std::move(parts));
+  EXPECT_THAT(encode_context(tokenizer, "Xy"), ElementsAre('x', 'x', 'y'));
+  EXPECT_THAT(encode_context(tokenizer, "xy"), ElementsAre('x', 'y'));
+}
+
 TEST(EncodePair, SpaceThatEndsAContextIsThatOfPython) {
   const text::PipelineTokenizer tokenizer = tokenizer_with_he();
   for (const char* space : {"\u00A0", "\u2003", "\x1C", " \u3000\n"}) {

@@ -79,6 +79,9 @@ class Tokenizer {
   /// The id of a token as the file writes it, special ones included: "<|im_end|>".
   virtual std::optional<int32_t> token_id(std::string_view token) const { return std::nullopt; }
 
+  /// The way back: a token as the file writes it, also one that decodes to nothing. Empty: there is none.
+  virtual std::string token_content(int32_t id) const { return {}; }
+
   virtual bool is_special(int32_t id) const { return false; }
 
   /// True if text may be cut anywhere and encoded in pieces. Files are then never held whole in memory.

@@ -147,6 +147,11 @@ std::optional<int32_t> PipelineTokenizer::token_id(std::string_view token) const
   return parts_.model->id_of(token);
 }
 
+std::string PipelineTokenizer::token_content(int32_t id) const {
+  const AddedToken* added = parts_.added.find(id);
+  return added != nullptr ? added->content : std::string(parts_.model->token(id));
+}
+
 bool PipelineTokenizer::is_special(int32_t id) const {
   const AddedToken* added = parts_.added.find(id);
   return added != nullptr && added->special;

@@ -47,6 +47,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::optional<int32_t> bos_id() const override { return parts_.bos; }
   std::optional<int32_t> eos_id() const override { return parts_.eos; }
   std::optional<int32_t> token_id(std::string_view token) const override;
+  std::string token_content(int32_t id) const override;
   bool is_special(int32_t id) const override;
 
  private:

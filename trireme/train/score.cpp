@@ -39,14 +39,15 @@ ScoredText ids_in(const json& record, int64_t vocab_size) {
   return t;
 }
 
-ScoredText parse(const json& record, const text::Tokenizer* known, int64_t vocab_size) {
+/// @param behind  how many tokens the tokenizer puts behind a text
+ScoredText parse(const json& record, const text::Tokenizer* known, int64_t vocab_size, size_t behind) {
   if (record.contains("tokens")) return ids_in(record, vocab_size);
   if (known == nullptr) throw UsageError("the file has changed: it had \"tokens\" in all lines");
   const text::Tokenizer& tokenizer = *known;
   if (!record.contains("prompt")) return {.tokens = encode_text(tokenizer, text_in(record, "text"), true)};
   ScoredText t{.tokens = encode_text(tokenizer, text_in(record, "prompt"), true)};
   // What the tokenizer puts behind a text does not stand between prompt and completion.
-  t.tokens.resize(t.tokens.size() - text::around_text(tokenizer).behind.size());
+  t.tokens.resize(t.tokens.size() - behind);
   t.first = std::ssize(t.tokens);
   if (t.first == 0) throw UsageError("\"prompt\" has no token; give a whole \"text\"");
   const std::string completion = text_in(record, "completion");
@@ -59,10 +60,11 @@ std::optional<int32_t> first_token(const text::Tokenizer& tokenizer) {
   return tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id();
 }
 
-/// Whether a text brings this token itself.
-bool begins_a_text(const text::Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
+/// Whether a text brings this token itself, in writing. Its ids do not tell: they may begin with it as the unknown one.
+bool brings_first_token(const text::Tokenizer& tokenizer, std::string_view text) {
   const std::optional<int32_t> begins = first_token(tokenizer);
-  return begins && !ids.empty() && ids.front() == *begins;
+  const std::string content = begins ? tokenizer.token_content(*begins) : "";
+  return !content.empty() && text.starts_with(content);
 }
 
 }  // namespace
@@ -76,8 +78,7 @@ std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_v
 }
 
 std::vector<int64_t> encode_context(const text::Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int64_t> ids = encode_text(tokenizer, text, /*add_special=*/false);
-  return begins_a_text(tokenizer, ids) ? ids : encode_text(tokenizer, text, /*add_special=*/true);
+  return encode_text(tokenizer, text, /*add_special=*/!brings_first_token(tokenizer, text));
 }
 
 std::vector<int64_t> tokens_before_all(const text::Tokenizer& tokenizer) {
@@ -91,7 +92,9 @@ ScoredText encode_pair(const text::Tokenizer& tokenizer, std::string_view contex
     pair.tokens = tokens_before_all(tokenizer);
     pair.first = std::ssize(pair.tokens);
     const std::vector<int64_t> own = encode_text(tokenizer, continuation, false);
-    std::copy(own.begin() + (begins_a_text(tokenizer, own) ? 1 : 0), own.end(), std::back_inserter(pair.tokens));
+    const std::optional<int32_t> begins = first_token(tokenizer);
+    const bool has_it = begins && !own.empty() && own.front() == *begins;  // by its id, as in lm-evaluation-harness
+    std::copy(own.begin() + (has_it ? 1 : 0), own.end(), std::back_inserter(pair.tokens));
   } else {
     const std::string words = text::stripped(context, {.start = false});
     pair.tokens = encode_context(tokenizer, fmt::format("{}{}", context, continuation));
@@ -116,8 +119,9 @@ bool has_ids_alone(const std::filesystem::path& path) {
 std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer* tokenizer,
                                           int64_t vocab_size) {
   std::vector<ScoredText> texts;
+  const size_t behind = tokenizer == nullptr ? 0 : text::around_text(*tokenizer).behind.size();
   for_each_record(path, "evaluate.score", "text", [&](const json& record, const std::string&) {
-    texts.push_back(parse(record, tokenizer, vocab_size));
+    texts.push_back(parse(record, tokenizer, vocab_size, behind));
     if (std::ssize(texts.back().tokens) <= texts.back().first)
       throw UsageError("no token is left to score; the first has nothing before it");
   });
