@@ -249,6 +249,13 @@ TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
   EXPECT_THAT(refused("e.jsonl", "{\"text\":{\"text\":\"a\"}}"), HasSubstr("an object and not a string"));
   EXPECT_THAT(refused("a.json", "[{\"text\":\"a\"},\n{\"body\":\"b\"}]"),
               AllOf(HasSubstr("a.json:2 (record 1)"), HasSubstr("--data.text_field")));
+  folder.write("beside/a.txt", "a");
+  folder.write("beside/notes.json", "[{\"body\":\"b\"}]");
+  EXPECT_THAT(refusal([&] { tokenize(options({(folder / "beside").string()}), bytes); }),
+              AllOf(HasSubstr("notes.json:1 (record 0)"), HasSubstr("move it away, or name the files")));
+  folder.write("broken/a.txt", "a");
+  folder.write("broken/list.json", "[{\"text\":\"b\"");
+  EXPECT_THAT(refusal([&] { tokenize(options({(folder / "broken").string()}), bytes); }), HasSubstr("list.json:1"));
   EXPECT_THAT(refused("b.json", "{\n\"text\":\"a\"}\n"),
               HasSubstr("b.json:1: the JSON object that begins here does not"));
   EXPECT_THAT(refused("c.json", "hello"), HasSubstr("c.json:1: a record is a JSON object"));

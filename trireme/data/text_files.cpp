@@ -35,12 +35,18 @@ std::string_view extension(std::string_view name) {
 bool is_json(std::string_view name) { return extension(name) == ".json"; }
 
 // A list of objects, or one in each of several lines. A single object may be the settings of anything.
-bool holds_records(const fs::path& path) try {
+// What is wrong inside a list is told where it is read. A file that cannot be opened may hold anything.
+bool holds_records(const fs::path& path) {
   const base::MappedFile file(path);
-  RecordReader records({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
-  return records.next() && (records.is_list() || records.next());
-} catch (const UsageError&) {
-  return false;
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  try {
+    RecordReader records(text, path.string());
+    if (!records.is_list()) return records.next() && records.next();
+    const size_t first = text.find_first_not_of(" \t\r\n", text.find('[') + 1);
+    return first != std::string_view::npos && text[first] == '{';
+  } catch (const UsageError&) {
+    return false;
+  }
 }
 
 struct CloseFolder {

@@ -54,6 +54,9 @@ class TextFiles {
   };
   const std::vector<Root>& roots() const { return roots_; }
 
+  /// Whether the user named it, not a folder above it.
+  bool is_named(int64_t file) const { return name(files_[static_cast<size_t>(file)]).empty(); }
+
   /// A hash of all sizes and names below the roots, in order.
   uint64_t fingerprint() const;
 

@@ -209,7 +209,10 @@ uint64_t TextSource::read_records(const TextBlock& block, const Take& take) cons
       if (const auto document = jsonl_text(record->text, text_field_))
         take({.text = *document, .file = block.first_file});
     } catch (const UsageError& error) {
-      throw UsageError(fmt::format("{}: {}", records.place(*record), error.what()));
+      throw UsageError(fmt::format("{}: {}{}", records.place(*record), error.what(),
+                                   files_.is_named(block.first_file)
+                                       ? ""
+                                       : "; if the file is no text to learn, move it away, or name the files"));
     }
   }
   return base::hash_text(text);
