@@ -77,6 +77,9 @@ EncodedPrompts encode_prompts(const GenerateSettings& g, const Inference& known)
   name_template(all.asked, all.prompts, known.folder, adapt::adapter_of(place_of(g)));
   for (const Prompt& prompt : all.prompts) {
     all.tokens.push_back(encode(prompt, *known.tokenizer, all.asked));
+    if (all.tokens.back().empty())
+      throw UsageError(
+          fmt::format("{}:{}: the prompt is empty: give at least one token to start from", *g.prompts, prompt.line));
     if (const int64_t length = std::ssize(all.tokens.back()); length > known.config.longest_generation())
       throw UsageError(fmt::format("{}:{}: the prompt has {}, and {}; shorten it", *g.prompts, prompt.line,
                                    base::plural(length, "token"), known.config.generation_positions()));
