@@ -52,13 +52,19 @@ struct Folder {
   }
 };
 
+[[noreturn]] void refuse_beside(const fs::path& conversations, const fs::path& other) {
+  if (!is_table(other)) throw UsageError(mixed_kinds(conversations, other));
+  throw UsageError(fmt::format("{} holds conversations, and {} beside it is a table, which is not read: move it away",
+                               conversations.string(), other.string()));
+}
+
 // The files of a folder whose first file decides. A folder of text would leave out its *.json without a word.
 std::vector<fs::path> found_in(Folder folder) {
   std::vector<fs::path>& files = folder.conversations;
   if (files.empty()) return {};
   if (conversation_format_of(files.front())) {
     refuse_packed(folder.root, folder.packed);
-    if (!folder.text.empty()) throw UsageError(mixed_kinds(files.front(), folder.text.front()));
+    if (!folder.text.empty()) refuse_beside(files.front(), folder.text.front());
     return std::move(files);
   }
   const auto is_text = [](const fs::path& file) { return text_kind(file.string()).has_value(); };
@@ -66,7 +72,7 @@ std::vector<fs::path> found_in(Folder folder) {
   if (text == files.end() && folder.text.empty()) return {};
   for (const fs::path& file : files)
     if (!is_text(file) && conversation_format_of(file))
-      throw UsageError(mixed_kinds(file, text == files.end() ? folder.text.front() : *text));
+      refuse_beside(file, text == files.end() ? folder.text.front() : *text);
   return {};
 }
 
@@ -92,7 +98,7 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
       throw UsageError(fmt::format("{} holds no file of conversations (*.json, *.jsonl, *.ndjson)", path.string()));
     if (folder.conversations.empty())
       throw UsageError(fmt::format("every file of conversations in {} is empty", path.string()));
-    if (!folder.text.empty()) throw UsageError(mixed_kinds(folder.conversations.front(), folder.text.front()));
+    if (!folder.text.empty()) refuse_beside(folder.conversations.front(), folder.text.front());
     return std::move(folder.conversations);
   }
   if (!may_hold_conversations(path) && use != Use::always) return {};
