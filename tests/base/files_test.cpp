@@ -242,6 +242,8 @@ TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {
   EXPECT_THAT(
       said("\x12\x00\x34\x01"s, "d/train.bin"),
       testing::StartsWith("d/train.bin holds bytes of value zero and is not read as text: tokens are read from"));
+  EXPECT_THAT(said("a\0b"s, "d/a.txt"), testing::EndsWith("it is no UTF-8 text; convert it first (iconv), or name a "
+                                                          "file of text"));
   for (const std::string& text : {""s, "\xEF\xBB\xBFtext"s, "BZh9 is no code"s, "PK and so on"s, "12345678{}"s,
                                   "{\"a\":1}\n{"s, "GGUF is a format"s, "\xFF"s, std::string(4096, 'x') + "\0"s})
     EXPECT_EQ(said(text), "") << text;

@@ -36,6 +36,8 @@ constexpr std::string_view kArrow =
 constexpr std::string_view kTokens =
     "tokens are read from PREFIX.bin with PREFIX.idx beside it; trireme data tokenize makes both from text";
 
+constexpr std::string_view kOther = "it is no UTF-8 text; convert it first (iconv), or name a file of text";
+
 constexpr Kind kKinds[] = {
     {"\x1F\x8B"sv, "is compressed (gzip)", "unpack it first (gunzip -k {0})"},
     {"\x28\xB5\x2F\xFD"sv, "is compressed (zstd)", "unpack it first (unzstd {0})"},
@@ -66,21 +68,23 @@ bool is_safetensors(std::string_view begin) {
   return begin.size() > 8 && begin[8] == '{' && begin.substr(4, 4) == "\0\0\0\0"sv;
 }
 
-const Kind* kind_of(std::string_view begin) {
+const Kind* kind_of(std::string_view begin, const std::filesystem::path& path) {
   static constexpr Kind kBzip2{"", "is compressed (bzip2)", "unpack it first (bunzip2 -k {0})"};
   static constexpr Kind kSafetensors{"", "holds weights (safetensors)", kWeights};
-  static constexpr Kind kZeros{"", "holds bytes of value zero", kTokens};
+  static constexpr Kind kZeros{"", "holds bytes of value zero", kOther},
+      kTokenFile{"", "holds bytes of value zero", kTokens};
   if (is_bzip2(begin)) return &kBzip2;
   if (is_safetensors(begin)) return &kSafetensors;
   const auto* found = std::ranges::find_if(kKinds, [&](const Kind& kind) { return begin.starts_with(kind.begin); });
   if (found != std::end(kKinds)) return found;
-  return begin.substr(0, kTellingBytes).find('\0') == std::string_view::npos ? nullptr : &kZeros;
+  if (begin.substr(0, kTellingBytes).find('\0') == std::string_view::npos) return nullptr;
+  return path.extension() == ".bin" || path.extension() == ".npy" ? &kTokenFile : &kZeros;
 }
 
 }  // namespace
 
 void require_text(std::string_view begin, const std::filesystem::path& path) {
-  const Kind* kind = kind_of(begin);
+  const Kind* kind = kind_of(begin, path);
   if (kind == nullptr) return;
   const bool needs_name = kind->way_out == kParquet && path.extension() != ".parquet";
   throw UsageError(fmt::format("{} {} and is not read as text: {}{}", path.string(), kind->is,
