@@ -55,7 +55,7 @@ SetFiles files_of(const DataSettings& d) {
   }
   if (d.name != Corpus::austen)
     throw UsageError(fmt::format(
-        "data {} needs --data.train_data_path: text, JSONL or Parquet, a folder of them, or a tokenized set",
+        "data {} needs --data.train_data_path: text, JSONL, JSON or Parquet, a folder of them, or a tokenized set",
         config::name_of(d.name)));
   if (!fs::exists(kAustenPath))
     throw UsageError(
