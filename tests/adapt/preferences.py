@@ -175,6 +175,12 @@ def a_reference_is_checked_in_a_dry_run(r):
     for reference, sentence in ((r.folder / "other", "dpo.reference: "), (r.folder / "nowhere", "dpo.reference: ")):
         result = r.run([*command(r, "refused", dpo__reference=reference), "--dry_run"])
         ring.check(result.code == 2 and sentence in result.err and "a reference has the shape of the model" in result.err, "a dry run refuses it, too", str(result))
+    (r.folder / "splits").mkdir()
+    for name in ("train.jsonl", "val.jsonl"):
+        (r.folder / "splits" / name).write_text('{"prompt": "p", "chosen": "a", "rejected": "b"}\n')
+    result = r.run([*command(r, "refused", "splits", data__val_data_path=None), "--data", "TextFiles", "--dry_run"])
+    ring.check(result.code == 2 and "take --data JSON for a folder with train.jsonl and val.jsonl" in result.err,
+               "a dry run refuses a folder of splits where the run would not look for them", str(result))
     result = r.run([*command(r, "refused", dpo__reference=r.folder / "all"), "--dry_run"])
     ring.require(result.code == 0 and "planned peak" in result.out, "a dry run takes a run's folder as reference", str(result))
     losses = {}

@@ -188,8 +188,11 @@ void refuse_for_pairs(const ParsedSettings& parsed) {
   if (parsed.typed("data.text_field")) refuse("data.text_field", "the data are pairs of replies");
   if (parsed.typed("data.append_eos")) refuse("data.append_eos", "a reply of plain text ends with the end of text");
   const auto& path = s.data.train_data_path;
-  if (path && !data::find_json_splits(*path))
-    base::refuse_folder(*path, "name a file of pairs, or a folder with train.jsonl and val.jsonl");
+  const bool is_json = s.data.name == data::Corpus::json;  // the others look for no splits
+  if (path && !(is_json && data::find_json_splits(*path)))
+    base::refuse_folder(*path, is_json ? "name a file of pairs, or a folder with train.jsonl and val.jsonl"
+                                       : "name a file of pairs, or take --data JSON for a folder with train.jsonl and "
+                                         "val.jsonl");
   if (s.data.val_data_path) base::refuse_folder(*s.data.val_data_path, "name a file of pairs in it");
   if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "no reply is written while pairs are learned");
   if (s.data.packing == data::Packing::wrapped)
