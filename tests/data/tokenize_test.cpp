@@ -108,10 +108,10 @@ TEST_F(TokenizeTest, JsonIsReadAsRecords) {
   folder.write("in/info.json", "{\n\"text\":\"not this\"\n}\n");
   tokenize(options({(folder / "in").string()}), bytes);
   EXPECT_THAT(texts(), ElementsAre("a\n", "b\n", "c\n", "d\n", "e\n"));
-  TokenizeOptions named = options({folder.write("named.json", "{\"body\":\"f\"}").string()}, "named");
+  TokenizeOptions named = options({folder.write("named.json", "{\"body\":\"f\"}").string()}, "by-name");
   named.text_field = "body";
   tokenize(named, bytes);
-  EXPECT_THAT(texts("named"), ElementsAre("f\n"));
+  EXPECT_THAT(texts("by-name"), ElementsAre("f\n"));
 }
 
 TEST_F(TokenizeTest, ALongTextInPartsHasTheIdsOfTheWhole) {

@@ -54,7 +54,7 @@ Found find(const fs::path& path, const ConversationSource& source, bool asks_for
 }
 
 std::optional<Found> find_if_there(const fs::path& path, const ConversationSource& source, bool asks_for_records) try {
-  return find(path, source, asks_for_records);
+  return fs::exists(path) ? std::optional(find(path, source, asks_for_records)) : std::nullopt;
 } catch (const UsageError&) {
   return std::nullopt;
 }
