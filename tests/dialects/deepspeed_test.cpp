@@ -47,6 +47,33 @@ TEST(DeepSpeed, MissingKeysOfAnOptimizerHaveItsDefaultsThere) {
   EXPECT_EQ(one_rate.adam_lr, std::nullopt);  // as lr
 }
 
+TEST(DeepSpeed, SchedulersThatSetRatesSetThoseOfAllParameters) {
+  const auto of_muon = [](const std::string& type, const std::string& with, const std::string& params = "") {
+    return of(R"({"optimizer": {"type": "Muon", "params": {)" + params + R"(}}, "scheduler": {"type": ")" + type +
+              R"(", "params": {)" + with + "}}}")
+        .optimizer;
+  };
+  const std::string given = R"("muon_lr": 0.1, "adam_lr": 0.2)";
+  for (const std::string& params : {std::string(), given}) {
+    const std::vector<std::tuple<std::string, std::string, double>> schedulers = {
+        {"WarmupLR", R"("warmup_max_lr": 0.01)", 0.01},
+        {"WarmupDecayLR", R"("total_num_steps": 10, "warmup_num_steps": 2)", 0.001},
+        {"LRRangeTest", R"("lr_range_test_min_lr": 0.01)", 0.01},
+        {"LRRangeTest", R"("lr_range_test_step_size": 4)", 0.001},
+        {"OneCycle", R"("cycle_min_lr": 0.001, "cycle_max_lr": 0.01, "cycle_momentum": false)", 0.01}};
+    for (const auto& [type, with, rate] : schedulers) {
+      EXPECT_EQ(of_muon(type, with, params).lr, rate) << type << " " << params;
+      EXPECT_EQ(of_muon(type, with, params).adam_lr, std::nullopt) << type << " " << params;  // as lr
+    }
+  }
+  const std::string warmup = R"("total_num_steps": 10, "warmup_num_steps": 2)";
+  for (const std::string type : {"WarmupLR", "WarmupCosineLR"}) {  // these rise to the optimizer's own rates
+    const std::string with = type == "WarmupLR" ? R"("warmup_num_steps": 2)" : warmup;
+    EXPECT_EQ(of_muon(type, with).adam_lr, 3e-4) << type;
+    EXPECT_EQ(of_muon(type, with, given).adam_lr, 0.2) << type;
+  }
+}
+
 TEST(DeepSpeed, ValuesThatAskForNothingAreNotRefused) {
   const ParsedSettings parsed =
       read_text("ds.json", R"({"fp16": null, "steps_per_print": "inf", "optimizer": {"type": "AdamW", "params": {

@@ -149,8 +149,7 @@ std::vector<Row> optimizer_rows() {
 void suggest_rate(Reading& r) {
   constexpr std::string_view kRate = "optimizer.params.lr";
   const std::string type = type_that_counts(r);
-  if (r.find(kRate) != nullptr || r.is_left(kRate) || r.is_left("scheduler.params.warmup_max_lr")) return;
-  if (lower(r.text("scheduler.type")) == "warmupdecaylr") return;  // which rises to 0.001
+  if (r.find(kRate) != nullptr || r.is_left(kRate) || sets_all_rates(r)) return;
   if (type == "adagrad") r.suggest("optimizer.lr", "0.01");
   if (type != "muon") return;
   r.suggest("optimizer.lr", "0.02");

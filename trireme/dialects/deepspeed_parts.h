@@ -17,6 +17,8 @@ void finish_optimizer(Reading& reading);
 void finish_scheduler(Reading& reading);
 /// The rate of an optimizer whose default is not 0.001.
 void suggest_rate(Reading& reading);
+/// Whether the file's scheduler gives all parameters its own rate, whatever rates the optimizer has.
+bool sets_all_rates(const Reading& reading);
 
 /// The stage of ZeRO, which is 0 if it is not given.
 int64_t stage_of(const Reading& reading);

@@ -80,18 +80,22 @@ void scheduler_parameters(Reading& r, std::string_view type, bool is_refused) {
   }
 }
 
-// The rate after a warm-up is warmup_max_lr. Without that key WarmupLR rises to the optimizer's rate, and WarmupDecayLR
-// to 0.001, also if the optimizer has another rate.
-void warmup_peak(Reading& r, const Given& type) {
-  constexpr std::string_view kPeak = "scheduler.params.warmup_max_lr", kRate = "optimizer.params.lr";
-  if (r.is_left(kPeak) || r.is_left(kRate)) return;  // the run's own rate, as in transformers
-  const Given* lr = r.find(kRate);
-  if (lr != nullptr && type.text == "WarmupDecayLR" && r.find(kPeak) == nullptr) {
-    r.tell(*lr, "but WarmupDecayLR has warmup_max_lr, by default 0.001");
-    r.set("optimizer.lr", "0.001", type);
-  }
+// The rate after a warm-up is warmup_max_lr, and that at which a range test begins lr_range_test_min_lr. Without these
+// keys WarmupLR rises to the optimizer's rate; the others have 0.001, also if the optimizer has another rate.
+void default_rate(Reading& r, const Given& type) {
+  constexpr std::string_view kRates[] = {"optimizer.params.lr", "optimizer.params.muon_lr"};
+  const bool tests = type.text == "LRRangeTest";
+  const std::string_view name = tests ? "lr_range_test_min_lr" : "warmup_max_lr";
+  const std::string key = fmt::format("scheduler.params.{}", name);
+  if (r.is_left(key) || (r.is_left(kRates[0]) && !tests)) return;  // the run's own rate, as in transformers
+  const bool has_default = sets_all_rates(r) && r.find(key) == nullptr;
+  for (const std::string_view rate : kRates)
+    if (const Given* lr = r.find(rate); lr != nullptr && has_default) {
+      r.tell(*lr, fmt::format("but {} has {}, by default 0.001", type.text, name));
+      r.set("optimizer.lr", "0.001", type);
+    }
   // WarmupLR rises to the optimizer's rate, which is the program's own where the file has no optimizer.
-  if (r.find("optimizer.type") != nullptr || type.text == "WarmupDecayLR") r.suggest("optimizer.lr", "0.001");
+  if (r.find("optimizer.type") != nullptr || has_default) r.suggest("optimizer.lr", "0.001");
 }
 
 void scheduler(Reading& r) {
@@ -116,7 +120,11 @@ void scheduler(Reading& r) {
   const bool is_refused = known == std::end(kSchedulers) || !r.can("train.lr_decay", *known);
   scheduler_parameters(r, type->text, is_refused);
   if (is_refused) return;
-  if (*known == "WarmupLR" || *known == "WarmupDecayLR") warmup_peak(r, *type);
+  if (*known == "WarmupLR" || *known == "WarmupDecayLR" || *known == "LRRangeTest") default_rate(r, *type);
+  if (const Given* adam = r.find("optimizer.params.adam_lr"); adam != nullptr && sets_all_rates(r)) {
+    r.take_back(*adam, "optimizer.adam_lr");
+    r.ignore(*adam, fmt::format("{} gives all parameters its own rate", *known));
+  }
   // The run's own warm-up; a run of transformers has none by default, and DeepSpeed's 1000 steps are not meant.
   if (r.is_left("scheduler.params.warmup_num_steps") && !r.known("train.lr_warmup_steps"))
     r.suggest("train.lr_warmup_steps", "0");
@@ -168,5 +176,12 @@ std::vector<Row> scheduler_rows() {
 }
 
 void finish_scheduler(Reading& r) { scheduler(r); }
+
+bool sets_all_rates(const Reading& r) {
+  constexpr std::string_view kPeak = "scheduler.params.warmup_max_lr";
+  const std::string type = r.text("scheduler.type");
+  if (type == "WarmupLR") return r.find(kPeak) != nullptr || r.is_left(kPeak);
+  return type == "WarmupDecayLR" || type == "LRRangeTest" || type == "OneCycle";
+}
 
 }  // namespace trireme::dialects::ds
