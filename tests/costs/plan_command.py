@@ -196,6 +196,10 @@ def answers_are_left_out(r):
     for task, lengths in (("rewards", ["--grpo.max_prompt_length", 64, "--grpo.max_completion_length", 64]), ("language", [])):
         _, text = figures(r, "llama-5m", "--task", task, *lengths, "--accelerator", "cpu", "--cluster", "1xA10")
         ring.check(("note     the step is what learns from answers; the time of writing them is not predicted\n" in text) == (task == "rewards"), f"a plan of task {task}", text)
+    for cluster, named in (([], "8xH100"), (["--cluster", "1xA10"], "1xA10")):
+        result = plan(r, "llama-5m", "--task", "rewards", *cluster)
+        told = f"the cluster {named} has GPUs, and learning from rewards computes on processors only; name processors, such as --cluster 2xthis"
+        ring.check(result.code == 2 and told in result.err, f"rewards on the GPUs of {named} are refused with the way out", str(result))
 
 
 def long_times_are_read(r):

@@ -238,6 +238,17 @@ bool is_settled(const ParsedSettings& parsed, const std::string& key) {
   return parsed.given(key) || parsed.provenance.at(key).kind == config::Source::Kind::checkpoint;
 }
 
+// A cluster of GPUs is the default, and makes ranks GPUs where the user names no accelerator. So the cluster is to
+// blame.
+void refuse_rewards_on_gpus(const ParsedSettings& parsed, const std::string& name, const costs::Cluster& cluster) {
+  const bool are_gpus = !cluster.hardware.shares_cores && !parsed.given("accelerator");
+  if (are_gpus && parsed.settings.task == train::Learning::rewards)
+    throw UsageError(
+        fmt::format("error: the cluster {} has GPUs, and learning from rewards computes on processors only; name "
+                    "processors, such as --cluster 2xthis after trireme bench calibrate, or set accelerator cpu",
+                    name));
+}
+
 constexpr const char* kPlanUsage =
     "trireme plan: what a training would need and take, on hardware that need not be here\n"
     "  trireme plan llama-3-8b --cluster 8xH100 --recompute full --tokens 15e12\n"
@@ -319,6 +330,7 @@ int run_plan(Arguments arguments) {
     parsed.settings.resume = {};
   train::take_over_run(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);
+  refuse_rewards_on_gpus(parsed, view.cluster, cluster);
   const std::string remark = settle(parsed, cluster);
   complete_plan(parsed);  // by the number of ranks
   Settings& s = parsed.settings;
