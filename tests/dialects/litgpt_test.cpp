@@ -158,6 +158,14 @@ TEST(LitGpt, WithoutAccumulationAWarmUpBeginsAtZero) {
   EXPECT_EQ(first_step("8", "--lr_schedule.first_step 1"), 1);
 }
 
+TEST(LitGpt, AScheduleMayHaveAnotherSystemsName) {
+  const std::string file = "checkpoint_dir: base\ntrain: {epochs: 2, lr_decay: ";
+  for (const char* schedule : {"cosine_with_min_lr", "Cosine"})
+    EXPECT_EQ(read_text("tune.yaml", file + schedule + "}\n", "", "finetune_lora").settings.lr_schedule.first_step, 0)
+        << schedule;
+  EXPECT_EQ(read_text("tune.yaml", file + "none}\n", "", "finetune_lora").settings.lr_schedule.first_step, 1);
+}
+
 TEST(LitGpt, FilesThatTuneHaveAConversationInARowAndAlpacasPrompts) {
   const std::string start = "checkpoint_dir: base\ntrain: {epochs: 2}\n";
   const auto of = [&](const std::string& more, const std::string& command = "finetune_lora") {

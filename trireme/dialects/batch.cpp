@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <string>
 
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/config/choices.h"
+#include "trireme/optim/settings_lr.h"
 
 namespace trireme::dialects {
 
@@ -78,10 +79,9 @@ void set_warmup_share(Reading& r, const config::Given& share, std::string_view l
 }
 
 void suggest_first_step_0(Reading& r) {
-  constexpr std::string_view kReaders[] = {"cosine", "linear", "constant", "wsd", "polynomial", "inverse_sqrt"};
-  const std::string schedule = lower(r.known("train.lr_decay").value_or(""));
-  if (std::ranges::find(kReaders, std::string_view(schedule)) != std::end(kReaders))
-    r.suggest("lr_schedule.first_step", "0");
+  const std::string schedule = r.known("train.lr_decay").value_or("");
+  for (const config::Choice<optim::LrDecay>& choice : choices_of(optim::LrDecay::cosine))
+    if (choice.name == schedule && optim::reads_first_step(choice.value)) r.suggest("lr_schedule.first_step", "0");
 }
 
 }  // namespace trireme::dialects

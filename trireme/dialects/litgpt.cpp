@@ -65,7 +65,7 @@ bool tunes_weights(const Reading& r) {
 
 // LitGPT's finetune/*.py: step / warmup, then a cosine to 0, whatever train.min_lr says. The first step has rate 0.
 void tuning_schedule(Reading& r) {
-  if (r.known("train.lr_decay").value_or("") != "cosine") return;
+  if (r.known("train.lr_decay") != "cosine") return;
   if (const Given* entry = r.find("train.min_lr")) {
     r.take_back(*entry, entry->key);
     r.ignore(*entry, "LitGPT does not read it when it tunes: rates fall to 0");
@@ -78,7 +78,7 @@ void tuning_schedule(Reading& r) {
 void pretraining_schedule(Reading& r) {
   const auto global = r.known_count("train.global_batch_size"), micro = r.known_count("train.micro_batch_size");
   const bool accumulates = !global || !micro || *global != *micro * r.data_ranks();
-  if (!accumulates && lower(r.known("train.lr_decay").value_or("")) == "cosine") suggest_first_step_0(r);
+  if (!accumulates && r.known("train.lr_decay") == "cosine") suggest_first_step_0(r);
 }
 
 // LitGPT's data modules put each conversation into a row of its own, so a batch counts conversations. They learn

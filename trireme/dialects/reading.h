@@ -71,7 +71,7 @@ class Reading {
                    std::string_view hint);
 
   /// The value of one of Trireme's settings as far as it is known. The command line counts most, then a later file,
-  /// then this one, then what stands so far. Nothing if that is absent.
+  /// then this one, then what stands so far. Nothing if that is absent. Of a choice it is the name, not an alias.
   std::optional<std::string> known(std::string_view setting) const;
   std::optional<int64_t> known_count(std::string_view setting) const;
   /// Whether the user, or this file, gave it.

@@ -14,6 +14,21 @@ namespace {
 
 constexpr int64_t kMostRanks = 1'000'000;  // more are refused later; products with them fit
 
+bool names(const config::ChoiceValue::Word& word, std::string_view text) {
+  const std::string wanted = lower(text);
+  return lower(word.name) == wanted ||
+         std::ranges::any_of(word.aliases, [&](std::string_view alias) { return lower(alias) == wanted; });
+}
+
+// As Trireme writes it: cosine for cosine_with_min_lr.
+std::string written(const config::Setting& setting, const std::string& text) {
+  const auto* choice = std::get_if<config::ChoiceValue>(&setting.value);
+  if (choice == nullptr) return text;
+  for (const config::ChoiceValue::Word& word : choice->words())
+    if (names(word, text)) return std::string(word.name);
+  return text;
+}
+
 }  // namespace
 
 std::string lower(std::string_view text) {
@@ -78,14 +93,15 @@ bool Reading::is_typed_as(std::string_view setting, std::string_view name) const
 std::optional<std::string> Reading::known(std::string_view setting) const {
   const config::Setting* row = table_.find(setting);
   if (row == nullptr) return std::nullopt;
-  if (const auto counts_more = file_.later.find(setting); counts_more != file_.later.end()) return counts_more->second;
+  if (const auto counts_more = file_.later.find(setting); counts_more != file_.later.end())
+    return counts_more->second ? std::optional(written(*row, *counts_more->second)) : std::nullopt;
   const auto here = [&](const std::vector<Given>& list) -> const Given* {
     const auto found = std::find_if(list.rbegin(), list.rend(), [&](const Given& g) { return g.key == setting; });
     return found == list.rend() ? nullptr : &*found;
   };
   const Given* given = here(result_.settings);
   if (given == nullptr && !parsed_.given(std::string(setting))) given = here(result_.defaults);
-  if (given != nullptr) return given->text;
+  if (given != nullptr) return written(*row, given->text);
   if (config::is_absent(*row)) return std::nullopt;
   return config::value_text(*row);
 }
@@ -100,11 +116,7 @@ bool Reading::can(std::string_view setting, std::string_view word) const {
   if (row == nullptr) return false;
   const auto* choice = std::get_if<config::ChoiceValue>(&row->value);
   if (choice == nullptr) return true;
-  return std::ranges::any_of(choice->words(), [&](const auto& one) {
-    return one.available &&
-           (lower(one.name) == lower(word) ||
-            std::ranges::any_of(one.aliases, [&](std::string_view a) { return lower(a) == lower(word); }));
-  });
+  return std::ranges::any_of(choice->words(), [&](const auto& one) { return one.available && names(one, word); });
 }
 
 int64_t Reading::world_size() const { return std::clamp<int64_t>(surroundings_.world_size(*this), 1, kMostRanks); }

@@ -76,6 +76,11 @@ bool ends_at_min_lr(LrDecay decay) {
          decay == D::warmup_cosine_lr;
 }
 
+bool reads_first_step(LrDecay decay) {
+  return decay == D::cosine || decay == D::linear || decay == D::constant || decay == D::wsd ||
+         decay == D::polynomial || decay == D::inverse_sqrt;
+}
+
 bool needs_end(LrDecay decay) {
   return ends_at_min_lr(decay) || decay == D::one_cycle_lr || decay == D::warmup_decay_lr;
 }
@@ -84,12 +89,15 @@ void check_schedule(LrDecay decay, const LrScheduleSettings& s, config::Problems
   const std::vector<D> warm = {D::cosine,    D::linear,          D::constant,
                                D::wsd,       D::polynomial,      D::inverse_sqrt,
                                D::warmup_lr, D::warmup_decay_lr, D::warmup_cosine_lr};
+  std::vector<D> numbered;
+  for (const config::Choice<D>& choice : choices_of(decay))
+    if (reads_first_step(choice.value)) numbered.push_back(choice.value);
   const struct {
     bool given;
     const char* key;
     std::vector<D> readers;
   } rows[] = {
-      {s.first_step != 1, "first_step", {D::cosine, D::linear, D::constant, D::wsd, D::polynomial, D::inverse_sqrt}},
+      {s.first_step != 1, "first_step", numbered},
       {s.warmup_from != 0, "warmup_from", warm},
       {s.warmup_shape.has_value(), "warmup_shape", warm},
       {s.decay_shape.has_value(), "decay_shape", {D::wsd, D::one_cycle_lr}},

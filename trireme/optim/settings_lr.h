@@ -59,6 +59,8 @@ void check_schedule(LrDecay decay, const LrScheduleSettings& settings, config::P
 int64_t default_warmup_steps(LrDecay decay);
 double default_min_lr(LrDecay decay, double peak);
 
+/// Whether lr_schedule.first_step counts: DeepSpeed's schedules and OneCycleLR count their steps in one way only.
+bool reads_first_step(LrDecay decay);
 /// Whether train.min_lr is the rate at which the schedule ends.
 bool ends_at_min_lr(LrDecay decay);
 /// Whether the schedule reads the number of the run's last step.
