@@ -86,6 +86,20 @@ TEST(TakeOver, DetailsGoWithWhatTheyAreDetailsOf) {
   EXPECT_FALSE(taken(halves, {"--precision.scale_rule=torch"}).settings.precision.loss_scale_hysteresis);
 }
 
+TEST(TakeOver, ADefaultOfAnotherSystemsFileDoesNotShiftTheSchedule) {
+  const auto first_step = [](const std::string& place, const std::string& schedule) {
+    ParsedSettings parsed = parse_line({"--train.lr_decay=" + schedule});
+    parsed.settings.lr_schedule.first_step = 1;
+    parsed.provenance["lr_schedule.first_step"] = {config::Source::Kind::file, place, ""};
+    take_over(parsed, "lr_schedule:\n  first_step: 0\n", "out/c");
+    return parsed.settings.lr_schedule.first_step;
+  };
+  EXPECT_EQ(first_step("pythia.yaml: LitGPT's default", "cosine"), 0);
+  EXPECT_EQ(first_step("pythia.yaml:4", "cosine"), 1);  // the user's own
+  EXPECT_EQ(taken("llama-32m lr_schedule.first_step=0", {"--train.lr_decay=WarmupLR"}).settings.lr_schedule.first_step,
+            1);  // which has none
+}
+
 TEST(TakeOver, AMixtureAndASinglePathReplaceEachOther) {
   const std::string single = "llama-32m data=TextFiles data.train_data_path=a.txt data.seed=7";
   const std::string mixed = "llama-32m data=TextFiles data.mixture=[3a.txt,1b.txt] data.seed=7";

@@ -157,7 +157,7 @@ const Dialect& litgpt() {
             "LitGPT's flags, and the YAML of its config hub: `trireme pretrain --config pythia.yaml`, or any "
             "`litgpt` command line with `trireme` in its place. Keys that are not in this table are Trireme's own. "
             "LitGPT decays all parameters. Norms and biases are not decayed here, unless `optimizer.groups` gives them "
-            "a decay.",
+            "a decay. Without accumulation the warm-up begins at rate 0, so there the number of ranks counts.",
         .marks = {"data.class_path", "data.init_args", "optimizer.class_path", "optimizer.init_args", "model_name",
                   "model_config", "initial_checkpoint_dir", "checkpoint_dir", "tokenizer_dir", "logger_name", "lora_r",
                   "lora_alpha", "access_token", "train.tie_embeddings", "sharding_strategy", "bucketing_strategy"},

@@ -8,6 +8,7 @@
 #include "trireme/config/problems.h"
 #include "trireme/config/value.h"
 #include "trireme/config/yaml_file.h"
+#include "trireme/optim/settings_lr.h"
 
 namespace trireme {
 namespace {
@@ -42,7 +43,7 @@ constexpr Depends kDepends[] = {{"lr_schedule.*", "train.lr_decay"},
                                 {"precision.rounding", "precision"},
                                 {"precision.loss_scale_hysteresis", "precision.scale_rule"},
                                 {"precision.consecutive_hysteresis", "precision.scale_rule"}};
-// Every schedule with a warm-up reads these.
+// Most schedules with a warm-up read these.
 constexpr std::string_view kOfEveryWarmup[] = {"lr_schedule.first_step", "lr_schedule.warmup_from"};
 
 bool is_named(std::string_view key, std::string_view pattern) {
@@ -65,6 +66,20 @@ bool depends_on_any(std::string_view key, const std::set<std::string_view>& chan
                              [&](const Depends& rule) { return is_named(key, rule.key) && changed.contains(rule.on); });
 }
 
+// Another system's default of the first step may follow from the number of ranks, and an earlier version had another.
+// A run keeps its schedule, so such a default gives way to the checkpoint.
+bool keeps_from_checkpoint(const ParsedSettings& parsed, const std::string& key) {
+  const auto source = parsed.provenance.find(key);
+  return key == "lr_schedule.first_step" && source != parsed.provenance.end() &&
+         source->second.place.ends_with("'s default");  // as dialects/reading.cpp writes it
+}
+
+// Of the schedule that the user chose instead.
+bool has_no_first_step(const ParsedSettings& parsed, std::string_view key) {
+  return key == "lr_schedule.first_step" && parsed.given("train.lr_decay") &&
+         !optim::reads_first_step(parsed.settings.train.lr_decay);
+}
+
 }  // namespace
 
 void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std::string& place) {
@@ -79,9 +94,10 @@ void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std:
   config::Problems problems;
   for (const config::Given& given : saved) {
     const config::Setting* setting = table.find(given.key);
-    if (setting == nullptr || parsed.given(given.key) || table.resumed(given.key) == config::Resumed::no ||
-        renamed.contains(table.group_of(given.key)) || depends_on_any(given.key, changed) ||
-        (ends_anew && setting->rules.ends_run))
+    const bool is_given = parsed.given(given.key) && !keeps_from_checkpoint(parsed, given.key);
+    if (setting == nullptr || is_given || has_no_first_step(parsed, given.key) ||
+        table.resumed(given.key) == config::Resumed::no || renamed.contains(table.group_of(given.key)) ||
+        depends_on_any(given.key, changed) || (ends_anew && setting->rules.ends_run))
       continue;
     if (const auto refusal = config::assign(*setting, given))
       problems.add(refusal->headline, {given.source},
