@@ -475,11 +475,14 @@ TEST(Trl, FilesOfOtherTrainersAreRefused) {
       "model_name_or_path: llama-5m\ndataset_name: alpaca.json\nlearning_rate: 1e-4\nnum_train_epochs: 1\n"
       "per_device_train_batch_size: 4\ngradient_accumulation_steps: 2\nbf16: true\noutput_dir: out/x\n";
   for (const char* command : {"explain config", "explain memory", "plan", "convert_config"})
-    for (const char* more : {"use_peft: true\nlora_r: 8\n", "beta: 0.1\n", "packing: true\n"})
+    for (const char* more : {"use_peft: true\nlora_r: 8\n", "beta: 0.1\n", "packing: true\n", "loss_type: sigmoid\n"})
       EXPECT_THAT(refusal_of("dpo.yaml", shared + more, "", command),
-                  testing::AllOf(HasSubstr("and this one has no key of that trainer alone\n"),
+                  testing::AllOf(HasSubstr("and this one has none of the keys by which those files are known\n"),
                                  HasSubstr("if it is of trl grpo, say --task rewards; else say the settings")))
           << command << " " << more;
+  for (const char* more : {"loss_type: dapo\n", "mask_truncated_completions: true\n", "top_entropy_quantile: 1.0\n",
+                           "entropy_coef: 0.0\n", "use_bias_correction_kl: true\n"})
+    EXPECT_EQ(refusal_of("grpo.yaml", shared + more, "", "plan"), "") << more;
   EXPECT_EQ(read_text("grpo.yaml", shared, "", "grpo").settings.train.epochs, 1);
   EXPECT_EQ(read_text("grpo.yaml", shared, "--task rewards", "plan").settings.train.epochs, 1);
 }

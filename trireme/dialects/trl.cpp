@@ -20,7 +20,7 @@ namespace {
 
 using config::Given;
 
-// Keys of `trl grpo` that those of SFT, DPO and other trainers lack.
+// Keys of `trl grpo` that those of SFT and DPO lack.
 constexpr const char* kOfGrpo[] = {"num_generations",
                                    "generation_batch_size",
                                    "steps_per_generation",
@@ -33,6 +33,10 @@ constexpr const char* kOfGrpo[] = {"num_generations",
                                    "epsilon_high",
                                    "delta",
                                    "importance_sampling_level",
+                                   "mask_truncated_completions",
+                                   "top_entropy_quantile",
+                                   "entropy_coef",
+                                   "use_bias_correction_kl",
                                    "vllm_importance_sampling_correction"};
 
 // SFT and DPO have files with the same keys, other batches and other defaults. So have trainers of others.
@@ -43,9 +47,13 @@ void begin_trl(Reading& r) {
       "(docs/coming-from.md)";
   if (r.command() == "pretrain" || r.command().starts_with("finetune"))
     return r.refuse_file(fmt::format("TRL's files are read for trireme grpo, not for trireme {}", r.command()), kNames);
-  if (std::ranges::none_of(kOfGrpo, [&](const char* key) { return r.has(key); }))
-    return r.refuse_file("TRL's files are read for trireme grpo, and this one has no key of that trainer alone",
-                         fmt::format("if it is of trl grpo, say --task rewards; else {}", kNames));
+  // DPO has a loss_type too, with other words.
+  const std::string loss = lower(r.text("loss_type"));
+  const bool has_loss = loss == "grpo" || loss == "dapo" || loss == "dr_grpo" || loss == "bnpo";
+  if (!has_loss && std::ranges::none_of(kOfGrpo, [&](const char* key) { return r.has(key); }))
+    return r.refuse_file(
+        "TRL's files are read for trireme grpo, and this one has none of the keys by which those files are known",
+        fmt::format("if it is of trl grpo, say --task rewards; else {}", kNames));
   trl_launcher(r);
 }
 
