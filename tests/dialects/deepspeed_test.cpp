@@ -81,6 +81,7 @@ TEST(DeepSpeed, ValuesThatAskForNothingAreNotRefused) {
   EXPECT_THAT(accounts_of(parsed), HasSubstr("fp16: ignored: it is empty\n"));
   EXPECT_GT(parsed.settings.train.log_interval, 1'000'000);
   EXPECT_THAT(accounts_of(parsed), HasSubstr("optimizer.params.dampening: ignored: it is off\n"));
+  EXPECT_GT(of(R"({"steps_per_print": "Infinity"})").train.log_interval, 1'000'000);
   EXPECT_THAT(refused(R"({"steps_per_print": "often"})"),
               HasSubstr("steps_per_print wants a whole number, not often\n"));
   EXPECT_THAT(refused(R"({"optimizer": {"type": "AdamW", "params": {"fp32_optimizer_states": false}}})"),

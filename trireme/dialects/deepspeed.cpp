@@ -54,7 +54,8 @@ void loggers(Reading& r, const Given& entry) {
 }
 
 void print_interval(Reading& r, const Given& entry) {
-  if (lower(entry.text) == "inf") return r.set("train.log_interval", "1000000000000000", entry);  // beyond every run
+  if (const std::string word = lower(entry.text); word == "inf" || word == "infinity")
+    return r.set("train.log_interval", "1000000000000000", entry);  // beyond every run
   if (entry.kind == Given::Kind::list || !base::parse_count(entry.text))
     return r.refuse(entry, fmt::format("steps_per_print wants a whole number, not {}", entry.text),
                     "give a number of steps, or \"inf\" for never");
@@ -90,7 +91,9 @@ std::vector<Row> other_rows() {
        .becomes = "train.max_norm: 0 is null",
        .by = ds::clip,
        .automatic = "train.max_norm is left"},
-      {.key = "steps_per_print", .becomes = "train.log_interval; inf is never", .by = print_interval},
+      {.key = "steps_per_print",
+       .becomes = "train.log_interval, of a whole number; inf or infinity is never",
+       .by = print_interval},
       {.key = "seed", .takes = count, .setting = "seed"},
       {.key = "wall_clock_breakdown",
        .takes = flag,
