@@ -36,6 +36,8 @@ int run_evaluate(Arguments arguments) {
              if (parsed.settings.evaluate.classify && !parsed.given("devices") && !launch::rank_environment().launched)
                parsed.settings.devices = 1;
              const train::EvaluateSettings& e = parsed.settings.evaluate;
+             if (parsed.typed("data.text_field") && !e.classify)
+               throw UsageError("error: data.text_field has no effect: only evaluate.classify reads it; leave it out");
              if (parsed.typed("evaluate.max_seq_length") && e.max_seq_length && !e.text && !e.classify)
                throw UsageError(
                    "error: evaluate.max_seq_length has no effect: only windows of a text and labelled texts have such "
