@@ -54,7 +54,8 @@ Found find(const fs::path& path, const ConversationSource& source, bool asks_for
 }
 
 std::optional<Found> find_if_there(const fs::path& path, const ConversationSource& source, bool asks_for_records) try {
-  return fs::exists(path) ? std::optional(find(path, source, asks_for_records)) : std::nullopt;
+  if (!TokenSet::exists(path) && !fs::exists(path)) return std::nullopt;
+  return find(path, source, asks_for_records);
 } catch (const UsageError&) {
   return std::nullopt;
 }
