@@ -277,8 +277,7 @@ void show_plan(const Settings& settings) {
     const Explained explained = plan_of(settings, /*rank=*/0);
     if (!resumed.empty())
       train::check_run(explained.plan, resumed, std::string(config::name_of(settings.optimizer.name)));
-    if (settings.predict && done.empty())
-      predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
+    if (settings.predict && done.empty()) predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
   }
   if (!done.empty()) return fmt::print("{}\n", done);
   fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n",
