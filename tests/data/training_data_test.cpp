@@ -284,8 +284,8 @@ TEST_F(TrainingDataTest, LongConversationsOfASetAreCutOrDroppedLikeThoseOfItsFil
     ASSERT_EQ(file.train->samples_per_epoch(), drops ? 5 : 6);
     for (int64_t g = 0; g < file.train->samples_per_epoch(); ++g)
       EXPECT_EQ(set.train->supervised_tokens(g, 1), file.train->supervised_tokens(g, 1));
-    EXPECT_THAT(set.conversations.at(0),
-                HasSubstr(drops ? "1 left out because longer than 21 tokens" : "; 1 cut at 21 tokens"));
+    EXPECT_THAT(set.conversations.at(0), HasSubstr(drops ? "; in this run 1 left out because longer than 21 tokens"
+                                                         : "; in this run 1 cut at 21 tokens"));
   }
   options.sequence = 4;  // none is as short
   const std::string sentence = "every conversation to learn from is longer than 5 tokens";

@@ -189,14 +189,13 @@ std::shared_ptr<const TokenSet> open_learned(const fs::path& path, const text::T
 std::string conversations_of(const TokenSet& set, const fs::path& path, int64_t long_documents,
                              const TrainingDataOptions& options) {
   const TokenSetAbout& about = *set.about();
-  ConversationTally tally = *about.tally;
-  if (long_documents > 0) {  // among them are those that were cut when the set was made
-    tally.cut = options.conversations.options.drop_long ? 0 : long_documents;
-    tally.dropped += options.conversations.options.drop_long ? long_documents : 0;
-    tally.max_tokens = options.sequence + 1;
-  }
-  return fmt::format("{} as {}: {}", path.string(), about.chat_template,
-                     tally_text(tally, set.num_tokens(), set.supervised_tokens()));
+  std::string text = fmt::format("{} as {}: {}", path.string(), about.chat_template,
+                                 tally_text(*about.tally, set.num_tokens(), set.supervised_tokens()));
+  if (long_documents > 0)  // these numbers are of the whole set
+    text += fmt::format("; in this run {} {} {} tokens", base::human_count(long_documents),
+                        options.conversations.options.drop_long ? "left out because longer than" : "cut at",
+                        base::human_count(options.sequence + 1));
+  return text;
 }
 
 }  // namespace
