@@ -33,7 +33,7 @@ ANSWERS = [
     ("merge_lora {run} --base x", 2, ["holds no adapter", "adapter_config.json"]),
     ("generate {run} --base x", 2, ["--base says where an adapter's base lies", "is no adapter"]),
     ("generate {run} --adapter {run}", 2, ["holds no adapter"]),
-    ("convert {run} merged --adapter nowhere", 2, ["nowhere holds no adapter"]),
+    ("convert {run} merged --adapter nowhere", 2, ["there is no folder nowhere"]),
     ("train", 2, ["no subcommand train", "trireme pretrain"]),
     ("finetune_lora llama-5m --data.json_path chat.jsonl", 2, ["llama-5m has none", "trireme pretrain"]),
     ("finetune_lora llama-5m --lora_r 0", 2, ["lora.r must be at least 1, not 0"]),
