@@ -45,11 +45,11 @@ Told& told() {
   return all;
 }
 
-// Of the ranks of a job, the first one tells. These variables have their numbers: of torchrun and our launcher, srun,
-// mpirun, and MPICH's.
+// Of the ranks of a job, the first one tells. These variables have their numbers, as in
+// launch/identity/environment.cpp: of torchrun and our launcher, of srun's steps, mpirun and MPICH.
 void warn_once(const fs::path& checkpoint, const std::string& warning) {
   constexpr std::pair<const char*, const char*> kRanks[] = {{"RANK", "WORLD_SIZE"},
-                                                            {"SLURM_PROCID", "SLURM_NTASKS"},
+                                                            {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
                                                             {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                                             {"PMI_RANK", "PMI_SIZE"}};
   for (const auto& [rank, size] : kRanks)
