@@ -82,81 +82,121 @@ struct Paged {
     }
   }
 
-  /// A block of keys and values, and how far from it the thread's next one is, which is fetched beside it: a cache is
-  /// read once, and its blocks are too short for the processor's own prefetching.
   template <class Right>
   struct Block {
     const Right *k, *v;
-    Beside k_later, v_later;
   };
-
   template <class Right>
-  Block<Right> in_pages(int64_t k0, int64_t end) const {
-    const Storage *k = cached(call.k, k0), *v = cached(call.v, k0);
-    const bool is_last = k0 + kKeys >= end;
-    const PagedTask& of = is_last && next != nullptr ? *next : task;
-    const int64_t later = !is_last ? k0 + kKeys : next == nullptr ? k0 : first_key_of(*next) / kKeys * kKeys;
-    const auto bytes = [](const Storage* from, const Storage* to) {
-      return reinterpret_cast<const char*>(to) - reinterpret_cast<const char*>(from);
-    };
-    return {reinterpret_cast<const Right*>(k),
-            reinterpret_cast<const Right*>(v),
-            {bytes(k, cached(call.k, of, later))},
-            {bytes(v, cached(call.v, of, later))}};
+  Block<Right> in_pages(int64_t k0) const {
+    return {reinterpret_cast<const Right*>(cached(call.k, k0)), reinterpret_cast<const Right*>(cached(call.v, k0))};
+  }
+
+  /// A cache is read once, in blocks that are too short for the processor's own prefetching alone. So a thread's next
+  /// blocks are fetched beside what it multiplies. Blocks [begin, end) of a task; a short last one comes with the one
+  /// before it, which has more time for what follows.
+  struct Span {
+    const PagedTask* of;
+    int64_t begin, end;
+  };
+  static int64_t last_key_of(const PagedTask& of) {
+    return of.sequence->length - of.sequence->tokens + of.first_token + of.tokens;
+  }
+  static Span span_at(const PagedTask& of, int64_t key) {
+    const int64_t last = last_key_of(of);
+    return {&of, key, last - key <= kKeys + kKeys / 2 ? last : key + kKeys};
+  }
+  Span after(const Span& span) const {
+    if (span.end < last_key_of(*span.of)) return span_at(*span.of, span.end);
+    return next == nullptr ? Span{nullptr, 0, 0} : span_at(*next, first_key_of(*next) / kKeys * kKeys);
+  }
+  /// The vectors that products read of a span, and its parts of the cache.
+  int64_t vectors(const Span& span) const {
+    int64_t sum = 0;
+    for (int64_t k0 = span.begin; k0 < span.end; k0 += kKeys) {
+      const int64_t keys = smaller(kKeys, span.end - k0);
+      sum += dim / M::kPair * ((keys + M::kLanes - 1) / M::kLanes) + (keys + M::kPair - 1) / M::kPair * dim / M::kLanes;
+    }
+    return sum;
+  }
+  void add_parts(Later& later, const Span& span) const {
+    constexpr int64_t kUnit = M::kPair * static_cast<int64_t>(sizeof(Storage));
+    for (int64_t k0 = span.begin; k0 < span.end; k0 += kKeys) {
+      const int64_t keys = smaller(kKeys, span.end - k0), row = round_up(keys * kUnit, 64);
+      if (row >= kKeys * kUnit)
+        later.add(cached(call.k, *span.of, k0), dim / M::kPair * kKeys * kUnit, 0, 1);
+      else
+        later.add(cached(call.k, *span.of, k0), row, kKeys * kUnit, dim / M::kPair);
+      later.add(cached(call.v, *span.of, k0), (keys + M::kPair - 1) / M::kPair * dim * kUnit, 0, 1);
+    }
   }
 
   Block<Unit> unpacked(int64_t k0, int64_t end) const {
     const int64_t keys = smaller(kKeys, sequence.length - k0), later = k0 + kKeys;
     Order::unpack_keys(k_units, cached(call.k, k0), d, dim, later < end ? cached(call.k, later) : nullptr);
     Order::unpack_values(v_units, cached(call.v, k0), keys, d, dim, later < end ? cached(call.v, later) : nullptr);
-    return {k_units, v_units, {0}, {0}};
+    return {k_units, v_units};
   }
 
   /// The rows [r0, r0 + count), in tiles of kRows, and the block of keys from k0 on.
   template <int kRows, class Right, class Fetch>
-  void attend(int64_t r0, int64_t count, int64_t k0, const Block<Right>& block, Fetch k_later, Fetch v_later) {
+  void attend(int64_t r0, int64_t count, int64_t k0, const Block<Right>& block, Fetch& fetch) {
     const bool begins = k0 == first_block(r0);
     const int64_t* const starts = call.window > 0 && first[r0 + count - 1] > k0 ? first + r0 : nullptr;
     const Visible visible{last[r0] - 1 - k0, starts, k0, last + r0};
     const Running<Acc> at{state.highest + r0, state.sums + r0 * M::kLanes, state.o + r0 * dim};
     constexpr WholeBlock<M> width;
-    score_block<M, kRows>(scores, q_rows + r0 * dim / M::kPair, block.k, count, dim, visible, width, ahead, k_later);
+    score_block<M, kRows>(scores, q_rows + r0 * dim / M::kPair, block.k, count, dim, visible, width, ahead, fetch);
     if (cap_factor != 0) cap_block<M>(scores, cap_factor, count, visible, width);
     if (visible.all(kKeys))
       softmax_block<M, false, false>(scores, p, c, count, visible, width, dim, begins, at, none);
     else
       softmax_block<M, true, false>(scores, p, c, count, visible, width, dim, begins, at, none);
-    weighted_rows<M, kRows>(at.o, p, block.v, count, dim, visible, width, !begins, ahead, v_later);
+    weighted_rows<M, kRows>(at.o, p, block.v, count, dim, visible, width, !begins, ahead, fetch);
   }
 
   int64_t first_block(int64_t r0) const { return first[r0] / kKeys * kKeys; }
 
-  /// Few rows wait for the memory, many for the arithmetic.
+  /// Few rows, which wait for the memory.
+  template <class Right>
+  void attend_few() {
+    for (Span span = span_at(task, first_block(0)); span.of == &task; span = after(span)) {
+      Later later;
+      if (const Span then = after(span); then.of != nullptr) add_parts(later, then);
+      Beside beside(later, vectors(span));
+      for (int64_t k0 = span.begin; k0 < span.end; k0 += kKeys)
+        rows <= 2 ? attend<2>(0, 2, k0, in_pages<Right>(k0), beside)
+                  : attend<kTile>(0, kTile, k0, in_pages<Right>(k0), beside);
+    }
+  }
+
+  /// Many, which wait for the arithmetic.
   template <class Right>
   void attend_block(int64_t k0, const Block<Right>& block) {
-    if (rows <= 2) return attend<2>(0, 2, k0, block, block.k_later, block.v_later);
-    if (rows <= kTile) return attend<kTile>(0, kTile, k0, block, block.k_later, block.v_later);
+    Alone alone;
     for (int64_t r0 = 0; r0 < padded; r0 += kBlock) {
       const int64_t count = smaller(kBlock, padded - r0);
-      if (k0 >= first_block(r0) && k0 < last[r0 + count - 1]) attend<kTile>(r0, count, k0, block, Alone{}, Alone{});
+      if (k0 >= first_block(r0) && k0 < last[r0 + count - 1]) attend<kTile>(r0, count, k0, block, alone);
     }
   }
 
   void run() {
     pack_queries();
     find_keys();
-    const int64_t end = last[rows - 1];
-    for (int64_t k0 = first_block(0); k0 < end; k0 += kKeys) {
-      if constexpr (Order::kHoldsUnits) {
-        if (d == dim) {
-          attend_block(k0, in_pages<Unit>(k0, end));
-          continue;
-        }
-      } else if (d == dim && rows <= kTile) {
-        attend_block(k0, in_pages<Storage>(k0, end));
-        continue;
+    if (d == dim && rows <= kTile) {
+      if constexpr (Order::kHoldsUnits)
+        attend_few<Unit>();
+      else
+        attend_few<Storage>();
+    } else {
+      const int64_t end = last[rows - 1];
+      for (int64_t k0 = first_block(0); k0 < end; k0 += kKeys) {
+        if constexpr (Order::kHoldsUnits)
+          if (d == dim) {
+            attend_block(k0, in_pages<Unit>(k0));
+            continue;
+          }
+        attend_block(k0, unpacked(k0, end));
       }
-      attend_block(k0, unpacked(k0, end));
     }
     for (int64_t r = 0; r < rows; ++r) {
       const Acc sum = M::total(M::load(state.sums + r * M::kLanes));

@@ -19,19 +19,73 @@ inline typename M::UnitVec load_right(const Right* b) {
 
 /// What is fetched beside each vector of the right operand: nothing.
 struct Alone {
-  void operator()(const void*) const {}
+  void operator()() const {}
 };
-/// The same place of what is read next, some bytes from here, into the level-2 cache.
-struct Beside {
-  int64_t bytes;
-  void operator()(const void* at) const { __builtin_prefetch(static_cast<const char*>(at) + bytes, 0, 2); }
+/// What is read next, into the level-2 cache: a little beside each vector, in the order of addresses, so that the
+/// processor's own prefetching helps.
+class Later {
+ public:
+  /// Bytes that follow each other.
+  struct Run {
+    const char *at, *end;
+  };
+
+  void add(const void* first, int64_t row_bytes, int64_t stride_bytes, int64_t rows) {
+    if (rows > 0) parts_[count_++] = {static_cast<const char*>(first), row_bytes, stride_bytes, rows};
+  }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count_; ++i) sum += parts_[i].row_bytes * parts_[i].left;
+    return sum;
+  }
+  Run next_run() {
+    while (now_ < count_ && parts_[now_].left == 0) ++now_;
+    if (now_ == count_) return {nullptr, nullptr};
+    Rows& rows = parts_[now_];
+    const Run run{rows.next, rows.next + rows.row_bytes};
+    rows.next += rows.stride_bytes, --rows.left;
+    return run;
+  }
+
+ private:
+  struct Rows {
+    const char* next;
+    int64_t row_bytes, stride_bytes, left;
+  };
+  int64_t count_ = 0, now_ = 0;
+  Rows parts_[4] = {};
+};
+class Beside {
+ public:
+  /// All of `later` in `vectors` calls.
+  Beside(Later& later, int64_t vectors) : later_(&later) {
+    const int64_t each = (later.bytes() + vectors - 1) / larger(1, vectors);
+    lines_ = (each + 63) / 64, step_ = smaller(64, round_up(each, 16));
+  }
+  void operator()() {
+    for (int64_t i = 0; i < lines_; ++i) {
+      if (run_.at >= run_.end) run_ = later_->next_run();
+      if (run_.at == nullptr) {
+        lines_ = 0;
+        return;
+      }
+      __builtin_prefetch(run_.at, 0, 2);
+      run_.at += step_;
+    }
+  }
+
+ private:
+  Later* later_;
+  Later::Run run_ = {nullptr, nullptr};
+  int64_t step_, lines_;
 };
 
 /// C [kRows, NV vectors] (+)= sum over p of A(i, p) B(p, :), where A(i, p) = a[i * row + p * step] is broadcast.
 template <class M, int kRows, int NV, class Right, class Fetch>
 inline __attribute__((always_inline)) void multiply_tile(int64_t count, const typename M::Unit* a, int64_t row,
                                                          int64_t step, const Right* b, int64_t ldb, typename M::Acc* c,
-                                                         int64_t ldc, bool accumulate, Fetch fetch) {
+                                                         int64_t ldc, bool accumulate, Fetch& fetch) {
+  Fetch beside = fetch;  // in registers
   typename M::Vec sum[kRows][NV];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i)
@@ -41,7 +95,7 @@ inline __attribute__((always_inline)) void multiply_tile(int64_t count, const ty
     typename M::UnitVec right[NV];
 #pragma GCC unroll 8
     for (int j = 0; j < NV; ++j) {
-      fetch(b + j * M::kLanes);
+      beside();
       right[j] = load_right<M>(b + j * M::kLanes);
     }
 #pragma GCC unroll 8
@@ -56,6 +110,7 @@ inline __attribute__((always_inline)) void multiply_tile(int64_t count, const ty
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
     for (int j = 0; j < NV; ++j) M::store(c + i * ldc + j * M::kLanes, sum[i][j]);
+  fetch = beside;
 }
 
 /// Prefetches rows that will soon be read or written, a few at a time, between register tiles. The rows are too far
@@ -94,7 +149,7 @@ struct Trim {
 template <class M, int kRows = kTile, class Right, class TrimOf, class Fetch = Alone>
 void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t row, int64_t step, const Right* b,
               int64_t ldb, typename M::Acc* c, int64_t ldc, bool accumulate, Ahead& ahead, TrimOf trim,
-              Fetch fetch = {}) {
+              Fetch&& fetch = {}) {
   const int64_t panels = (vectors + M::kPanel - 1) / M::kPanel, width = (vectors + panels - 1) / panels;
   for (int64_t j = 0; j < vectors; j += width) {
     for (int64_t i = 0; i < rows; i += kRows) {

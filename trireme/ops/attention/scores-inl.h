@@ -11,7 +11,7 @@ namespace {
 /// Visible scores [rows, kKeys] = left [rows, dim] right.
 template <class M, int kRows = kTile, class Right, class Width, class Fetch = Alone>
 void score_block(typename M::Acc* scores, const typename M::Unit* left, const Right* right, int64_t rows, int64_t dim,
-                 const Visible& visible, Width width, Ahead& ahead, Fetch fetch = {}) {
+                 const Visible& visible, Width width, Ahead& ahead, Fetch&& fetch = {}) {
   constexpr int64_t kKeys = kKeyBlock<M>, kStep = larger(kTile, M::kLanes);
   multiply<M, kRows>(
       rows, width / M::kLanes, left, dim / M::kPair, 1, right, kKeys, scores, kKeys, false, ahead,
@@ -54,7 +54,7 @@ void hide_columns(typename M::Acc* scores, int64_t rows, int64_t first, int64_t 
 /// C [rows, dim] (+)= P [rows, keys of the block] B, P row-major.
 template <class M, int kRows = kTile, class Right, class Width, class Fetch = Alone>
 void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const Right* b, int64_t rows, int64_t dim,
-                   const Visible& visible, Width width, bool accumulate, Ahead& ahead, Fetch fetch = {}) {
+                   const Visible& visible, Width width, bool accumulate, Ahead& ahead, Fetch&& fetch = {}) {
   constexpr int64_t kKeys = kKeyBlock<M>;
   const int64_t vectors = dim / M::kLanes;
   multiply<M, kRows>(
