@@ -83,6 +83,14 @@ TEST(Packed, OneRowAndManyHaveTheBitsOfMultiply) {
             check({.m = m, .n = n, .k = k, .cut = n / 2, .transposed = true, .dtype = dtype, .out = dtype});
 }
 
+// Up to 48 rows of a long k are prepared once, in all of the scratch; beyond that for each block of panels.
+TEST(Packed, ALongSumHasTheBitsOfMultiply) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+    for (const int64_t k : {8192, 9472, 9800})
+      for (const int64_t m : {7, 32, 48})
+        check({.m = m, .n = 170, .k = k, .cut = 64, .transposed = true, .dtype = dtype, .out = dtype});
+}
+
 TEST(Packed, WhatMultiplyDoesTheyDo) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const int64_t k : {0, 1, 7, 64}) {

@@ -18,7 +18,8 @@ struct GemmFloat : Gemm512 {
   // the multiply-adds themselves broadcast a third of A (with more than that, loads become the limit).
   static constexpr int kStrip = 12, kPanel = 32, kFromMemory = 3;
   static constexpr int64_t kDepth = 256, kDepthPacked = kDepth, kBlock = 512, kKeptColumns = 256;
-  static constexpr bool kPacksA = true, kLoadsAhead = true, kStartsFromSums = false;
+  static constexpr bool kPacksA = true, kLoadsAhead = true, kStartsFromSums = false, kPacksStrips = false;
+  static constexpr int64_t kRowBytes = 4 * (kDepthPacked + kLanes);
 
   static UnitVec load_units(const Unit* from) { return _mm512_loadu_ps(from); }
   static void store_units(Unit* to, UnitVec units) { _mm512_storeu_ps(to, units); }
@@ -91,7 +92,8 @@ struct GemmFloatWide : GemmFloat {
   using Wide = GemmFloatWide;
   static constexpr int kStrip = 6, kPanel = 64, kFromMemory = 0;
   static constexpr int64_t kDepth = 1536, kDepthPacked = kGemmDepthPacked, kBlock = kGemmBlockUnits, kKeptColumns = 128;
-  static constexpr bool kPacksA = false, kLoadsAhead = false, kStartsFromSums = true;
+  static constexpr bool kPacksA = false, kLoadsAhead = false, kStartsFromSums = true, kPacksStrips = true;
+  static constexpr int64_t kRowBytes = 0;
 };
 
 struct GemmWidened : GemmFloat {

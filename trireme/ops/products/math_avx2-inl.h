@@ -24,7 +24,7 @@ struct Gemm256 {
   static constexpr int64_t kDepth = 256, kDepthPacked = kDepth, kBlock = 256, kKeptColumns = 256;
   static constexpr bool kPacksA = true, kLoadsAhead = false, kStartsFromSums = false;
   static constexpr int64_t kAheadUnits = 4;
-  static constexpr bool kPacksStrips = false, kWidensInTiles = false;
+  static constexpr bool kPacksStrips = false, kWidensInTiles = false, kTakesManyRows = false;
   static constexpr int64_t kRowBytes = 4 * (kDepthPacked + kLanes);
 
   /// What load_first() and store_first() take: how many lanes.

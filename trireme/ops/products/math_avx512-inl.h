@@ -21,7 +21,7 @@ struct Gemm512 {
   }
   static constexpr int kPanelsAtOnce = 1, kNarrowPanelsAtOnce = 1;
   static constexpr int64_t kAheadUnits = 1;
-  static constexpr bool kPacksStrips = true, kWidensInTiles = false;
+  static constexpr bool kPacksStrips = true, kWidensInTiles = false, kTakesManyRows = true;
   static constexpr int64_t kRowBytes = 0;
 
   static __mmask16 first(int64_t lanes) {

@@ -3,6 +3,7 @@
 // widened in registers, or, for many rows, once in scratch. The instruction set's M decides:
 //   kPacksStrips    strips of A are packed unit by unit, as in Gemm; otherwise row by row, which costs less to prepare
 //   kWidensInTiles  two bytes are widened in registers for many rows, too
+//   kTakesManyRows  a thread takes more rows and fewer panels at a time, because it widens each panel for its rows
 //
 // A thread takes some panels for all rows. Of each panel it multiplies one piece of k with all strips of A, which find
 // it in the level-2 cache after the first. Meanwhile they fetch the piece that comes next. So few rows run at the rate
@@ -81,7 +82,8 @@ struct PanelGemm {
   int64_t block;  ///< panels whose pieces follow each other
   int64_t pieces;  ///< of k
   int64_t deepest;  ///< units of a piece, at most
-  int64_t kept_units;  ///< of A in a piece, if all of A is prepared once and stays in scratch; otherwise 0
+  int64_t kept_units;  ///< of A in a piece, if all of A is prepared once and stays in scratch (partial sums are
+                       ///< then at its end); otherwise 0
 
   PanelGemm(const GemmCall& call_, int num_threads, void* scratch)
       : call(call_),
@@ -92,7 +94,7 @@ struct PanelGemm {
         panels((call.n + M::kPanel - 1) / M::kPanel) {
     // Takes of equal size, so that no thread waits long for the last of another. Where widening a panel costs nothing,
     // they have more panels and fewer rows, which are prepared for each block: the next take finds B in a cache.
-    const int64_t most = M::kPacksStrips || in_blocks ? kGemmHeld : 2 * kGemmGroup,
+    const int64_t most = M::kTakesManyRows || in_blocks ? kGemmHeld : 2 * kGemmGroup,
                   shares = larger(1, (call.m + most - 1) / most);
     rows = larger(1, round_up((call.m + shares - 1) / shares, shares > 1 ? M::kStrip : 1));
     taken = larger(1, panels * ((call.m + rows - 1) / rows) / (8 * num_threads));
@@ -102,16 +104,21 @@ struct PanelGemm {
     deepest = smaller(gemm.units, short_pieces ? code_piece() : gemm.depth_limit());
     kept_units = few_rows() || !M::kPacksStrips ? rows * row_units(deepest)
                                                 : round_up(rows, M::kStrip) / M::kStrip * gemm.strip_units(deepest);
-    if (!M::kPacksA || (few_rows() && !kCopiesRows) || call.m > kGemmGroup ||
-        wide_units() + pieces * kept_units > kGemmBlockUnits)
-      kept_units = 0;
-    // Otherwise an A of several strips is packed for each block again.
-    const bool packs_again = M::kPacksA && kept_units == 0 && !few_rows();
     if (call.m == 1 && (in_blocks ? gemm.units * M::kPair % (8 * pieces) == 0 : kHasNarrowPanels<M>))
       at_once = in_blocks ? M::kPanelsAtOnce : kNarrowAtOnce;
+    const int64_t sums = rows * at_once * M::kPanel;
+    if (!M::kPacksA || (few_rows() && !kCopiesRows) || call.m > kGemmGroup ||
+        wide_units() + pieces * kept_units + sums > kGemmScratchBytes / 4)
+      kept_units = 0;
+    else
+      gemm.held = reinterpret_cast<float*>(gemm.packed_b) + kGemmScratchBytes / 4 - sums;
+    // Otherwise an A of several strips is packed for each block again.
+    const bool packs_again = M::kPacksA && kept_units == 0 && !few_rows();
+    // A that is ready costs a take nothing, so there are more of them.
+    if (kept_units > 0) taken = larger(1, panels / (16 * num_threads));
     taken = at_once > 1 && !in_blocks ? at_once : round_up(taken, at_once);
     const int64_t widest = smaller(kTakenUnits / M::kDepthPacked, M::kBlock) / M::kPanel;
-    if (packs_again && !M::kPacksStrips) taken = larger(1, smaller(widest, panels * shares / (2 * num_threads)));
+    if (packs_again && !M::kTakesManyRows) taken = larger(1, smaller(widest, panels * shares / (2 * num_threads)));
     block = packs_again ? smaller(taken, widest) : at_once;
   }
   int64_t wide_units() const { return (deepest + 2 * kBlockUnits) * M::kPanel; }  // of a panel that is widened
@@ -248,7 +255,7 @@ struct PanelGemm {
       if (M::kWidensInTiles || few_rows())
         return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
       if constexpr (!M::kWidensInTiles) {
-        const bool first = !widened && a.packed;
+        const bool first = !widened && g1 - g0 > M::kStrip;
         if (!widened && !first)
           for (int64_t i = 0; i < depth * M::kPanel; i += kLanes) M::store_units(wide + i, M::widen_units(from + i));
         multiply_strips<M>(panel, wide, u0, depth, g0, g1, a, tiles, ahead, first ? from : nullptr);
@@ -318,12 +325,12 @@ struct PanelGemm {
   }
 
   /// The first strip of packed rows, which widens the panel for the others.
-  static void multiply_first(int lines, int64_t rows, int64_t depth, const typename M::Unit* a, const Element* narrow,
-                             const typename M::Unit* wide, Tile tile, int64_t columns) {
+  template <bool kPacked>
+  static void multiply_first(int lines, int64_t rows, int64_t depth, const char* a, int64_t a_row,
+                             const Element* narrow, const typename M::Unit* wide, Tile tile, int64_t columns) {
     if (lines == 0) tile.ahead = reinterpret_cast<const char*>(narrow), tile.ahead_step = 0;
     tile.wide = const_cast<typename M::Unit*>(wide);
-    multiply_strip<FirstNarrowPanels<M>, true, 1>(rows, depth, reinterpret_cast<const char*>(a), 0, narrow, tile,
-                                                  columns);
+    multiply_strip<FirstNarrowPanels<M>, kPacked, 1>(rows, depth, a, a_row, narrow, tile, columns);
   }
 
   /// `narrow`: the panel's own elements, if its first strip must widen them to `from`.
@@ -343,20 +350,21 @@ struct PanelGemm {
         tile.ahead = reinterpret_cast<const char*>(from) + kDistance,
         tile.ahead_step = smaller(64, kAheadBytes<Panels>);
       else
-        lines = ahead.take<Panels::kAheadUnits>(strips - strip, depth, tile);
+        lines = strip == 0 && narrow != nullptr ? ahead.take<1>(strips, depth, tile)
+                                                : ahead.take<Panels::kAheadUnits>(strips - strip, depth, tile);
+      const auto multiply = [&](auto packed, const char* a, int64_t a_row) {
+        if constexpr (kHasNarrowPanels<M> && std::is_same_v<Panels, M>)
+          if (strip == 0 && narrow != nullptr)
+            return multiply_first<packed()>(lines, rows_now, depth, a, a_row, narrow, from, tile, width);
+        multiply_ahead<Panels, packed()>(lines, rows_now, depth, a, a_row, from, tile, width);
+      };
       if constexpr (M::kPacksA && M::kPacksStrips && std::is_same_v<Panels, M>)
         if (rows_of_a.packed) {
-          const auto* a = rows_of_a.at + strip * gemm.strip_units(depth);
-          if constexpr (kHasNarrowPanels<M>)
-            if (strip == 0 && narrow != nullptr) {
-              multiply_first(lines, rows_now, depth, a, narrow, from, tile, width);
-              continue;
-            }
-          multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
+          multiply(std::true_type(), reinterpret_cast<const char*>(rows_of_a.at + strip * gemm.strip_units(depth)), 0);
           continue;
         }
       const auto [a, a_row] = plain_rows(rows_of_a, g0, row, u0, depth);
-      multiply_ahead<Panels, false>(lines, rows_now, depth, a, a_row, from, tile, width);
+      multiply(std::false_type(), a, a_row);
     }
   }
 
