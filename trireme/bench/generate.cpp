@@ -8,7 +8,7 @@
 #include "trireme/base/text.h"
 #include "trireme/bench/commands.h"
 #include "trireme/bench/limits.h"
-#include "trireme/bench/measure.h"
+#include "trireme/bench/nearer_limit.h"
 #include "trireme/generate/alone.h"
 #include "trireme/model/quantized.h"
 #include "trireme/train/setup.h"
@@ -95,8 +95,7 @@ int bench_generate(const Settings& settings, const std::string& command) {
   const Work work = work_of(alone.engine());
   Report report = new_report("generate", command);
   Limits limits(threads);
-  const std::string read = limits.read(), arithmetic = limits.arithmetic(precision.compute);
-  const double read_rate = limits.all()[0].rate * 1e9, arithmetic_rate = limits.all()[1].rate * 1e9;
+  NearerLimit beside(precision.compute, threads, settings.bench.quick);
   const std::string shape =
       fmt::format("{}, {}{}, {:.1f} GiB of weights, {}", config.name, dtype_name(precision.compute),
                   settings.model.quantize == base::BlockFormat::none
@@ -109,11 +108,8 @@ int bench_generate(const Settings& settings, const std::string& command) {
     Run run(alone.engine(), texts, rows, behind);
     const double tokens = double(texts * rows), bytes = work.weights + double(texts * behind) * work.cache,
                  flops = tokens * work.flops + double(texts) * work.head_flops;
-    const bool by_memory = bytes / read_rate > flops / arithmetic_rate;
-    Row row{
-        .name = name, .shape = shape, .unit = by_memory ? "GB/s" : "GFLOP/s", .limit = by_memory ? read : arithmetic};
-    const auto samples = time_calls([&] { run(); }, Budget::of(settings.bench.quick));
-    set_times(row, samples, (by_memory ? bytes : flops) * 1e-9);
+    Row row{.name = name, .shape = shape};
+    beside.time(row, limits, bytes, flops, [&] { run(); });
     row.values = {{"tokens/s", tokens / row.median_seconds}};
     report.rows.push_back(row);
   };

@@ -9,9 +9,8 @@
 #include "trireme/base/processor.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/gemm_products.h"
-#include "trireme/bench/measure.h"
+#include "trireme/bench/nearer_limit.h"
 #include "trireme/engine/arena.h"
-#include "trireme/machine/limits.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/products/packed_blocks.h"
 #include "trireme/ops/products/products.h"
@@ -140,23 +139,10 @@ class Copies {
   std::vector<Matrix> matrices_;
 };
 
-/// What limits a step: reading the matrices, or their multiply-adds.
-struct NearerLimit {
-  machine::MemoryPasses memory;
-  machine::RegisterPasses registers;
-  std::vector<double> reads = {}, flops = {};
-
-  void sample() {
-    reads.push_back(memory.read());
-    flops.push_back(registers.flops());
-  }
-};
-
 }  // namespace
 
 void add_packed_rows(Report& report, Limits& limits, const GemmBench& bench) {
-  NearerLimit beside{machine::MemoryPasses(bench.threads, bench.quick ? int64_t{8} << 20 : 0),
-                     machine::RegisterPasses(bench.dtype, bench.threads)};
+  NearerLimit beside(bench.dtype, bench.threads, bench.quick);
   const int64_t caches = 8 * base::last_level_cache_bytes(bench.threads),
                 least = bench.quick ? int64_t{16} << 20 : std::clamp(caches, int64_t{64} << 20, int64_t{4} << 30);
   int64_t elements = 0, in = 0, out = 0;
@@ -173,18 +159,10 @@ void add_packed_rows(Report& report, Limits& limits, const GemmBench& bench) {
     for (const int64_t rows : {1, 8, 32}) {
       const at::Tensor x = at::rand({rows, in}).sub_(0.5).to(bench.dtype), y = at::empty({rows, out}, bench.dtype);
       const double flops = 2.0 * static_cast<double>(rows * elements);
-      beside.reads.clear(), beside.flops.clear();
-      const auto samples =
-          time_calls([&] { copies.step(y, x); }, Budget::of(bench.quick), {}, [&] { beside.sample(); });
-      const double read = quantile(beside.reads, 0.5), compute = quantile(beside.flops, 0.5);
-      const bool memory_bound = bytes / read > flops / compute;
       Row row{.name = fmt::format("all products {}, {}", storage.name(), base::plural(rows, "row")),
               .shape = fmt::format("{}, {} of weights in turn, {}, {}", bench.model, base::human_bytes(copies.bytes()),
-                                   dtype_name(bench.dtype), base::plural(bench.threads, "thread")),
-              .unit = memory_bound ? "GB/s" : "GFLOP/s",
-              .limit = memory_bound ? limits.read() : limits.arithmetic(bench.dtype)};
-      set_times(row, samples, (memory_bound ? bytes : flops) * 1e-9);
-      row.limit_beside = (memory_bound ? read : compute) * 1e-9;
+                                   dtype_name(bench.dtype), base::plural(bench.threads, "thread"))};
+      beside.time(row, limits, bytes, flops, [&] { copies.step(y, x); });
       report.rows.push_back(row);
     }
   }
