@@ -52,10 +52,31 @@ TEST(Validate, StepsInsideTheBackwardPassCannotWaitForAllGradients) {
   settings.precision.format = model::NumberFormat::fp16_mixed;
   EXPECT_THAT(verdict(settings, 1), HasSubstr("take precision bf16-mixed or 32-true"));
   settings.precision.format = model::NumberFormat::fp16_true;
-  settings.optimizer.eps = 1e-4;
+  settings.optimizer.eps = 1e-2;
   EXPECT_EQ(verdict(settings, 1), "");
   settings.precision.loss_scale = 1024;
   EXPECT_THAT(verdict(settings, 1), HasSubstr("a step with a scaled loss is skipped"));
+}
+
+TEST(Validate, HalvesNeedAnEpsThatNoVanishedMomentDividesBy) {
+  Settings settings;
+  settings.precision.format = model::NumberFormat::fp16_true;
+  settings.optimizer.eps = 5.4e-3;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("where those of gradients below 0.0055 vanish"));
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("set optimizer.eps to at least 0.0055, or take precision bf16-true"));
+  settings.optimizer.eps = 0.0055;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.optimizer.betas = {0.9, 0.95};
+  settings.optimizer.eps = 7.7e-4;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("set optimizer.eps to at least 0.00078"));
+  settings.optimizer.name = optim::Rule::adam;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("set optimizer.eps to at least 0.00078"));
+  settings.optimizer.eps = 7.8e-4;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.optimizer = {.name = optim::Rule::adagrad, .eps = 0.1};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("keeps Adagrad's sums of squares in halves"));
+  settings.optimizer = {.name = optim::Rule::sgd};
+  EXPECT_EQ(verdict(settings, 1), "");
 }
 
 TEST(Validate, SeveralRulesBrokenAreAllNamed) {

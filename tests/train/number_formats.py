@@ -126,6 +126,8 @@ def refuses(r):
         ({"precision": "bf16-mixed", "precision.rounding": "kahan"}, "weights of two bytes"),
         ({"precision": "16-true", "precision.rounding": "stochastic"}, "nearest or kahan"),
         ({"precision": "16-true"}, "optimizer.eps"),
+        ({"precision": "16-true", "optimizer.eps": 1e-4}, "optimizer.eps to at least 0.0055"),
+        ({"precision": "16-true", "optimizer": "Adagrad", "optimizer.eps": 1e-2}, "Adagrad's sums of squares"),
         ({"precision": "16-mixed", "precision.loss_scale_hysteresis": 2}, "precision.scale_rule deepspeed"),
         ({"precision": "16-mixed", "accelerator": "cuda"}, "not built for GPUs"),
         ({"precision": "bf16-mixed", "precision.gradients": "bf16", "accumulation": "local", "reduce": "fast"}, "precision.gradients fp32"),

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <numeric>
+#include <string>
 
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
@@ -156,15 +158,31 @@ void check_accelerator(const Settings& settings, int64_t world_size, config::Pro
                  "engine.cuda_graph needs mesh.tp 1 and mesh.cp 1");
 }
 
-// Halves below 6e-8 are 0: so is the second moment of a gradient below 2e-4, and the update is divided by its root.
+// Rounded up to two digits, so that the number works when it is typed.
+std::string at_least_two_digits(double value) {
+  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1);
+  return fmt::format("{:.2g}", std::ceil(value / unit) * unit);
+}
+
+// A half below 2^-25 is 0. A step adds (1 - beta2) g^2 to a second moment of 0, and where that vanishes, nothing is
+// ever added up. The update is then the first moment over eps, so an eps below such a g makes steps larger than the
+// rate. Adagrad adds g^2 itself. Its sum also stops growing in halves, so no eps mends it.
 void check_half_moments(const Settings& settings, config::Problems& problems) {
-  constexpr double kLeastEps = 1e-5;
-  const optim::Rule rule = settings.optimizer.name;
-  if (number_format(settings) != model::NumberFormat::fp16_true ||
-      (rule != optim::Rule::adamw && rule != optim::Rule::adam) || settings.optimizer.eps.value_or(0) >= kLeastEps)
-    return;
-  problems.add("precision 16-true keeps the optimizer's second moments in halves, where small ones vanish", {},
-               "set optimizer.eps to 1e-4, or at least 1e-5, or take precision 16-mixed or bf16-true");
+  constexpr double kVanishes = 0x1p-25;
+  constexpr double kBeta2 = 0.999;  // the default of both rules
+  const optim::OptimizerSettings& optimizer = settings.optimizer;
+  if (number_format(settings) != model::NumberFormat::fp16_true) return;
+  if (optimizer.name == optim::Rule::adagrad)
+    problems.add("precision 16-true keeps Adagrad's sums of squares in halves, where small ones vanish", {},
+                 "take precision bf16-true or 16-mixed, or another optimizer");
+  if (optimizer.name != optim::Rule::adamw && optimizer.name != optim::Rule::adam) return;
+  const double beta2 = optimizer.betas ? (*optimizer.betas)[1] : kBeta2;
+  const double least_eps = std::sqrt(kVanishes / (1 - beta2));
+  if (optimizer.eps.value_or(0) >= least_eps) return;
+  const std::string least = at_least_two_digits(least_eps);
+  problems.add(
+      fmt::format("precision 16-true keeps second moments in halves, where those of gradients below {} vanish", least),
+      {}, fmt::format("set optimizer.eps to at least {}, or take precision bf16-true or 16-mixed", least));
 }
 
 void check_training(const Settings& settings, config::Problems& problems) {
