@@ -1,11 +1,12 @@
 // Runs a loss scale over a script of overflows and prints its history, for loss_scales.py.
 //
 // loss_scale_probe torch|deepspeed INITIAL WINDOW HYSTERESIS CONSECUTIVE MINIMUM < SCRIPT
-// SCRIPT has a character for each step: x where a gradient overflows, . otherwise; at | the state goes through a
-// checkpoint. Each line of the output is the scale of a step, and whether the step is skipped. It ends where the scale
-// would fall below its minimum.
+// SCRIPT has a character for each step: x where a gradient overflows, . otherwise. At | the state goes through a
+// checkpoint, at / also to half the window, and at ^ to four times the minimum. Each line of the output is the scale of
+// a step, and whether the step is skipped. It ends where the scale would fall below its minimum.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "trireme/optim/loss_scale.h"
@@ -20,8 +21,10 @@ int main(int, char** argv) {
   options.consecutive_hysteresis = std::string(argv[5]) == "1";
   options.minimum = std::atof(argv[6]);
   trireme::optim::LossScale scale(options);
-  for (int c = std::getchar(); c == 'x' || c == '.' || c == '|'; c = std::getchar()) {
-    if (c == '|') {
+  for (int c = std::getchar(); c != EOF && std::strchr("x.|/^", c) != nullptr; c = std::getchar()) {
+    if (c != 'x' && c != '.') {
+      if (c == '/') options.window /= 2;
+      if (c == '^') options.minimum *= 4;
       trireme::optim::LossScale resumed(options);
       resumed.restore(scale.state());
       scale = resumed;

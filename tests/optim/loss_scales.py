@@ -126,6 +126,11 @@ def main(probe: str) -> None:
         asked = (window, hysteresis, consecutive, minimum)
         assert our_history(probe, with_resumes(script.steps), "deepspeed", 65536.0, *asked) == expected, seed
         say("deepspeed", script, expected)
+    smaller_window = our_history(probe, "...../..", "torch", 16.0, 8)  # 5 good steps, of 8 and then of 4
+    assert smaller_window == [(16.0, False)] * 6 + [(32.0, False)], smaller_window
+    higher_minimum = our_history(probe, "xx^.", "torch", 16.0, 8, minimum=4.0)
+    assert higher_minimum == [(16.0, True), (8.0, True), (16.0, False)], higher_minimum
+    print("a resume takes a smaller window and a higher minimum")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,10 @@ def skips_alike(r):
     resumed = r.train("half-resumed", **HALF | {"devices": 2, "resume": one / "step-00000030"})
     ring.check(history(resumed) == {step: row for step, row in rows.items() if step > 30}, "a resumed run goes on at the same scale")
     ring.check(files(resumed, 48) == files(one, 48), "and ends in the same bits")
+    other = {"precision.initial_loss_scale": 2.0**30, "resume": one / "step-00000030"}
+    result = r.run(r.command("half-other", **HALF | other))
+    ring.check(result.code == 2 and "precision.initial_loss_scale was" in result.err and "goes on at the loss scale" in result.err,
+               "a resume refuses another first scale, which it would not read", str(result))
     stages = r.train("half-stages", **HALF | {"devices": 2, "mesh.pp": 2})
     ring.check([row[:3] for row in history(stages).values()] == [row[:3] for row in rows.values()], "two stages skip alike")
     return one

@@ -32,7 +32,7 @@ void LossScale::update(bool overflowed) {
   }
   if (!torch && options_.consecutive_hysteresis) state_.overflows_left = options_.hysteresis;
   // PyTorch counts this step before it compares, DeepSpeed after.
-  const bool grows = torch ? ++state_.good_steps == options_.window
+  const bool grows = torch ? ++state_.good_steps >= options_.window  // more, where a resume has a smaller window
                            : state_.good_steps > 0 && state_.good_steps % options_.window == 0;
   if (!torch) ++state_.good_steps;
   if (!grows) return;
@@ -50,7 +50,7 @@ void LossScale::restore(const LossScaleState& state) {
   }
   exhausted_ = false;
   in_a_row_ = 0;
-  const double scale = options_.dynamic ? state.scale : options_.initial;
+  const double scale = options_.dynamic ? std::max(state.scale, options_.minimum) : options_.initial;
   state_ = state;
   state_.scale = scale;
   state_.overflows_left = std::clamp<int64_t>(state.overflows_left, 1, options_.hysteresis);

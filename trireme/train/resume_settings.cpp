@@ -16,6 +16,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/model/config.h"
 #include "trireme/optim/optimizer.h"
+#include "trireme/settings/derived.h"
 #include "trireme/settings/take_over.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/checkpointing.h"
@@ -88,6 +89,17 @@ void refuse_another_optimizer(const RunState& state, const fs::path& folder, con
                       change, folder.string(), way_out, base::shell_quoted(folder.string())));
 }
 
+// A saved scale goes on as it is, so the scale of the first step is not read again.
+void refuse_another_first_scale(const RunState& state, const fs::path& folder, const Settings& now) {
+  if (state.loss_scale.scale == 0 || !scales_loss(now) || now.precision.loss_scale) return;
+  for (const std::string& change : changes_since(state.settings_yaml, now))
+    if (change.starts_with("precision.initial_loss_scale "))
+      throw UsageError(
+          fmt::format("{}, and the run in {} goes on at the loss scale {:g} that it has reached; give it as it was, or "
+                      "one scale for all steps with precision.loss_scale",
+                      change, folder.string(), state.loss_scale.scale));
+}
+
 // Steps and passes of a run that learns from rewards are counted in its rollouts, from the first one on.
 void refuse_other_rollouts(const RunState& state, const ParsedSettings& parsed) {
   const Settings& s = parsed.settings;
@@ -153,6 +165,7 @@ void take_over_run(ParsedSettings& parsed) {
   use_newest_of_a_run(s.model.name);
   refuse_another_task(state, folder, s);
   refuse_another_optimizer(state, folder, s);
+  refuse_another_first_scale(state, folder, s);
   refuse_other_rollouts(state, parsed);
   if (base::is_file(folder / adapt::kAdapterConfigName)) {
     s.lora.initial_adapter = folder.string();
