@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/load.h"
@@ -95,9 +96,9 @@ void refuse_another_first_scale(const RunState& state, const fs::path& folder, c
   for (const std::string& change : changes_since(state.settings_yaml, now))
     if (change.starts_with("precision.initial_loss_scale "))
       throw UsageError(
-          fmt::format("{}, and the run in {} goes on at the loss scale {:g} that it has reached; give it as it was, or "
+          fmt::format("{}, and the run in {} goes on at the loss scale {} that it has reached; give it as it was, or "
                       "one scale for all steps with precision.loss_scale",
-                      change, folder.string(), state.loss_scale.scale));
+                      change, folder.string(), base::format_number(state.loss_scale.scale)));
 }
 
 // Steps and passes of a run that learns from rewards are counted in its rollouts, from the first one on.
