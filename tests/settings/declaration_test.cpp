@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "settings_test.h"
+#include "trireme/config/value.h"
 
 namespace trireme {
 namespace {
@@ -43,6 +44,28 @@ TEST(Declaration, EveryHelpIsOneLineWithoutAFullStop) {
     EXPECT_EQ(setting.help.find('\n'), std::string_view::npos) << setting.key;
     EXPECT_NE(setting.help.back(), '.') << setting.key;
   });
+}
+
+TEST(Declaration, EveryWordOfAChoiceIsTakenAsItIsListed) {
+  Settings settings;
+  size_t aliases = 0;
+  declare(settings).for_each([&](const Section&, const Setting& setting) {
+    const auto* choice = std::get_if<ChoiceValue>(&setting.value);
+    if (choice == nullptr) return;
+    for (size_t row = 0; row < choice->words().size(); ++row) {
+      const ChoiceValue::Word& word = choice->words()[row];
+      if (!word.available) continue;
+      std::vector<std::string_view> spellings = word.aliases;
+      aliases += spellings.size();
+      spellings.push_back(word.name);
+      for (const std::string_view spelling : spellings) {
+        EXPECT_FALSE(assign(setting, {.key = std::string(setting.key), .text = std::string(spelling)}))
+            << setting.key << " " << spelling;
+        EXPECT_EQ(choice->row().value_or(row), row) << setting.key << " " << spelling;  // none empties an optional one
+      }
+    }
+  });
+  EXPECT_GT(aliases, 30U);
 }
 
 TEST(Declaration, EnvironmentNamesDiffer) {

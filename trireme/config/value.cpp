@@ -262,7 +262,7 @@ std::optional<size_t> row_of(const ChoiceValue& choice, const std::string& word)
   const std::span<const ChoiceValue::Word> words = choice.words();
   const auto at = std::find_if(words.begin(), words.end(), [&](const ChoiceValue::Word& row) {
     return word == lower(std::string(row.name)) ||
-           std::find(row.aliases.begin(), row.aliases.end(), word) != row.aliases.end();
+           std::ranges::any_of(row.aliases, [&](std::string_view alias) { return word == lower(std::string(alias)); });
   });
   return at == words.end() ? std::nullopt : std::optional<size_t>(at - words.begin());
 }
