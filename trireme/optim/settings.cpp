@@ -183,18 +183,16 @@ config::Section section(OptimizerSettings& s) {
                 .example = "[0.9, 0.95]"}},
               {"optimizer.eps",
                &s.eps,
-               "added to the root of the second moment (AdamW, Adam, Adagrad, LAMB, and what Muon leaves to AdamW), or "
-               "to the "
-               "denominator of the rate (LARS)",
+               "added to the root of the second moment (AdamW, AdamW8bit, Adam, Adagrad, LAMB, and what Muon leaves to "
+               "AdamW), or to the denominator of the rate (LARS)",
                {.above = 0, .absent = "auto", .when_absent = "1e-8; for Adagrad 1e-10", .example = "1e-8"}},
               {"optimizer.weight_decay",
                &s.weight_decay,
-               "decay of matrices: decoupled, times the learning rate (AdamW, Lion, LAMB, Adafactor, Muon), or added "
-               "to the "
-               "gradient (Adam, SGD, Adagrad, LARS)",
+               "decay of matrices: decoupled, times the learning rate (AdamW, AdamW8bit, Lion, LAMB, Adafactor, Muon), "
+               "or added to the gradient (Adam, SGD, Adagrad, LARS)",
                {.at_least = 0,
                 .absent = "auto",
-                .when_absent = "0.01 for AdamW, 0.1 for Muon, else 0",
+                .when_absent = "0.01 for AdamW and AdamW8bit, 0.1 for Muon, else 0",
                 .example = "0.1"}},
               {"optimizer.momentum",
                &s.momentum,
