@@ -55,6 +55,64 @@ TEST(LitGpt, TheRateHasBothSpellings) {
   EXPECT_EQ(read("--optimizer torch.optim.AdamW --optimizer.init_args.lr 3e-5").settings.optimizer.lr, 3e-5);
 }
 
+std::string optimizer_file(const std::string& name, const std::string& arguments = "") {
+  return "model_name: llama-5m\ntrain: {max_steps: 20}\noptimizer:\n  class_path: " + name + "\n  init_args: {" +
+         arguments + "}\n";
+}
+
+TEST(LitGpt, AdafactorIsPyTorchs) {
+  const optim::OptimizerSettings plain =
+      read_text("a.yaml", optimizer_file("torch.optim.Adafactor")).settings.optimizer;
+  EXPECT_EQ(plain.scale_parameter, true);
+  EXPECT_EQ(plain.relative_step, std::nullopt);
+  EXPECT_EQ(plain.lr, 0.01);
+  EXPECT_EQ(read_text("a.yaml", optimizer_file("torch.optim.Adafactor", "lr: 0.005, weight_decay: 0.0"))
+                .settings.optimizer.lr,
+            0.005);
+  EXPECT_THAT(refusal_of("a.yaml", optimizer_file("torch.optim.Adafactor", "weight_decay: 0.1")),
+              HasSubstr("set weight_decay 0, or take AdamW"));
+  EXPECT_THAT(refusal_of("a.yaml", optimizer_file("torch.optim.Adafactor", "lr: 0.05")),
+              HasSubstr("below 1 / sqrt(step), and here 0.05 counts always"));
+  EXPECT_EQ(refusal_of("a.yaml", optimizer_file("torch.optim.Adafactor", "lr: 0.05"), "--optimizer.lr 0.01"), "");
+  EXPECT_EQ(refusal_of("a.yaml", optimizer_file("torch.optim.Adafactor", "lr: 0.05, scale_parameter: false")), "");
+  EXPECT_EQ(refusal_of("a.yaml", optimizer_file("torch.optim.AdamW", "lr: 0.05, weight_decay: 0.1")), "");
+  EXPECT_EQ(read_text("a.yaml", optimizer_file("transformers.Adafactor")).settings.optimizer.relative_step, true);
+}
+
+TEST(LitGpt, AClassMayHaveNoArguments) {
+  for (const char* arguments : {"{}", "", "null"}) {
+    const std::string file =
+        std::string("model_name: llama-5m\ndata:\n  class_path: litgpt.data.Alpaca\n  init_args: ") + arguments +
+        "\noptimizer:\n  init_args: " + arguments + "\n  class_path: torch.optim.SGD\n";
+    EXPECT_EQ(refusal_of("a.yaml", file), "") << arguments;
+    EXPECT_EQ(read_text("a.yaml", file).settings.data.name, data::Corpus::alpaca) << arguments;
+    EXPECT_EQ(read_text("a.yaml", file).settings.optimizer.name, optim::Rule::sgd) << arguments;
+  }
+}
+
+TEST(LitGpt, AFileWithoutARateHasPyTorchs) {
+  for (const auto& [name, rate] : {std::pair{"Adagrad", 0.01}, {"AdamW", 0.001}, {"SGD", 0.001}})
+    EXPECT_EQ(read_text("a.yaml", optimizer_file(std::string("torch.optim.") + name)).settings.optimizer.lr, rate)
+        << name;
+  EXPECT_EQ(read_text("a.yaml", optimizer_file("torch.optim.Adagrad", "lr: 0.5")).settings.optimizer.lr, 0.5);
+}
+
+TEST(LitGpt, ArgumentsOfAnOptimizerThatAskForNothingAreIgnored) {
+  // As `litgpt pretrain --print_config` writes them.
+  const std::string common = "maximize: false, foreach: null, differentiable: false, fused: null";
+  EXPECT_EQ(refusal_of("a.yaml", optimizer_file("torch.optim.AdamW", "amsgrad: false, capturable: false, " + common)),
+            "");
+  EXPECT_EQ(refusal_of("a.yaml", optimizer_file("torch.optim.SGD", "dampening: 0.0, nesterov: false, " + common)), "");
+  EXPECT_EQ(refusal_of("a.yaml",
+                       optimizer_file("torch.optim.Adagrad", "lr_decay: 0.0, initial_accumulator_value: 0, " + common)),
+            "");
+  EXPECT_EQ(refusal_of("a.yaml", optimizer_file("torch.optim.Adafactor", "beta2_decay: -0.8, d: 1.0, foreach: false")),
+            "");
+  EXPECT_THAT(refusal_of("a.yaml", optimizer_file("torch.optim.AdamW", "amsgrad: true")), HasSubstr("AMSGrad"));
+  EXPECT_THAT(refusal_of("a.yaml", optimizer_file("torch.optim.SGD", "dampening: 0.1")), HasSubstr("dampening"));
+  EXPECT_THAT(refusal_of("a.yaml", optimizer_file("torch.optim.Adafactor", "d: 2.0")), HasSubstr("a size of 1"));
+}
+
 TEST(LitGpt, FlagsOfThunderCountOrAreToldToHaveNoEffect) {
   const ParsedSettings parsed =
       read("--compiler thunder --bucketing_strategy LAYER --sharding_strategy ZERO2 --executors [nvfuser]");

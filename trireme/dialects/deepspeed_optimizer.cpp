@@ -6,6 +6,7 @@
 #include <array>
 
 #include "trireme/dialects/deepspeed_parts.h"
+#include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects::ds {
 
@@ -85,7 +86,7 @@ std::vector<Row> optimizer_rows() {
        .takes = text,
        .becomes = "optimizer: Adam (AdamW unless adam_w_mode is false), AdamW, SGD, Lion, Adagrad, Lamb (LAMB), Muon",
        .by = optimizer},
-      {.key = "optimizer.legacy_fusion", .takes = flag, .ignored = "optimizers are always fused here"},
+      {.key = "optimizer.legacy_fusion", .takes = flag, .ignored = kFused},
       {.key = "optimizer.params.lr", .takes = number, .setting = "optimizer.lr", .automatic = "optimizer.lr is left"},
       {.key = "optimizer.params.betas",
        .takes = numbers,
@@ -106,11 +107,9 @@ std::vector<Row> optimizer_rows() {
        .becomes = "optimizer: Adam is AdamW, or Adam if false",
        .by = adam_mode},
       {.key = "optimizer.params.torch_adam", .takes = flag, .ignored = "the kernel of an optimizer is not chosen here"},
-      {.key = "optimizer.params.fused", .takes = flag, .ignored = "optimizers are always fused here"},
-      {.key = "optimizer.params.foreach", .takes = flag, .ignored = "optimizers are always fused here"},
-      {.key = "optimizer.params.capturable",
-       .takes = flag,
-       .ignored = "the optimizer runs outside of CUDA graphs (engine.cuda_graph)"},
+      {.key = "optimizer.params.fused", .takes = flag, .ignored = kFused},
+      {.key = "optimizer.params.foreach", .takes = flag, .ignored = kFused},
+      {.key = "optimizer.params.capturable", .takes = flag, .ignored = kNoGraph},
       {.key = "optimizer.params.bias_correction",
        .takes = flag,
        .becomes = "nothing: refused unless true",
@@ -127,9 +126,9 @@ std::vector<Row> optimizer_rows() {
        .takes = number,
        .becomes = "nothing: refused, as by DeepSpeed",
        .by = norm_of_optimizer},
-      {.key = "optimizer.params.amsgrad", .takes = flag, .refused = "Adam is built without AMSGrad; leave it out"},
-      {.key = "optimizer.params.dampening", .takes = number, .refused = "SGD is built without dampening; leave it out"},
-      {.key = "optimizer.params.maximize", .takes = flag, .refused = "losses are minimised; leave it out"},
+      {.key = "optimizer.params.amsgrad", .takes = flag, .refused = kNoAmsgrad},
+      {.key = "optimizer.params.dampening", .takes = number, .refused = kNoDampening},
+      {.key = "optimizer.params.maximize", .takes = flag, .refused = kMinimised},
       {.key = "optimizer.params.max_coeff", .takes = number, .becomes = "optimizer.trust_bounds of LAMB"},
       {.key = "optimizer.params.min_coeff", .takes = number, .becomes = "optimizer.trust_bounds of LAMB"},
       {.key = "optimizer.params.muon_lr", .takes = number, .setting = "optimizer.lr"},

@@ -108,6 +108,38 @@ void held_out_share(Reading& r, bool tunes) {
     if (set == name) r.suggest("data.val_split_fraction", share);
 }
 
+// PyTorch's Adafactor multiplies the rate by the size of each tensor. It decays weights by the rate alone, and holds
+// the rate below 1 / sqrt(step). Neither is built, so a file that needs it is refused. A file may also name the class
+// of transformers, whose rate follows from the step and from the size of each tensor.
+void adafactor(Reading& r) {
+  if (r.known("optimizer") != "Adafactor") return;
+  const bool is_plain = r.is_given("optimizer.scale_parameter") || r.is_given("optimizer.relative_step");
+  r.suggest("optimizer.scale_parameter", "true");
+  if (r.text("optimizer").starts_with("transformers.")) {
+    if (!r.is_given("optimizer.lr")) r.suggest("optimizer.relative_step", "true");
+    return;
+  }
+  if (is_plain) return;
+  constexpr std::string_view kDecay = "optimizer.weight_decay";
+  if (const Given* decay = r.find(kDecay);
+      decay != nullptr && !r.counts_more(kDecay) && r.number(kDecay).value_or(0) > 0)
+    r.refuse(*decay, "PyTorch's Adafactor decays by the rate, and here its decay also follows the size of each tensor",
+             "set weight_decay 0, or take AdamW");
+  if (r.counts_more("optimizer.lr")) return;
+  for (const std::string_view key : {"optimizer.lr", "train.learning_rate"})
+    if (const Given* rate = r.find(key); rate != nullptr && r.number(key).value_or(0) > 0.01)
+      r.refuse(
+          *rate,
+          fmt::format("PyTorch's Adafactor holds its rate below 1 / sqrt(step), and here {} counts always", rate->text),
+          "give a rate of at most 0.01");
+}
+
+// torch.optim's own rates, which count where a file has none.
+void rate(Reading& r) {
+  const std::string rule = r.known("optimizer").value_or("");
+  r.suggest("optimizer.lr", rule == "Adagrad" || rule == "Adafactor" ? "0.01" : "0.001");
+}
+
 // A length that is null is none.
 void tuning_length(Reading& r) {
   const bool ends = std::ranges::any_of(std::to_array({"train.max_steps", "train.max_tokens", "train.max_time"}),
@@ -137,7 +169,8 @@ void finish_litgpt(Reading& r) {
   r.suggest("train.max_norm", tunes ? "null" : "1.0");
   r.suggest("train.min_lr", tunes ? "0" : "4e-5");
   r.suggest("eval.interval", !tunes ? "1000" : adapts ? "100" : "600");
-  r.suggest("optimizer.lr", "0.001");
+  adafactor(r);
+  rate(r);
   if (r.known_count("num_nodes").value_or(1) > 1 && !tunes) r.suggest("strategy", "hybrid_shard");
 }
 
@@ -157,7 +190,9 @@ const Dialect& litgpt() {
             "LitGPT's flags, and the YAML of its config hub: `trireme pretrain --config pythia.yaml`, or any "
             "`litgpt` command line with `trireme` in its place. Keys that are not in this table are Trireme's own. "
             "LitGPT decays all parameters. Norms and biases are not decayed here, unless `optimizer.groups` gives them "
-            "a decay. Without accumulation the warm-up begins at rate 0, so there the number of ranks counts.",
+            "a decay. Without accumulation the warm-up begins at rate 0, so there the number of ranks counts. "
+            "PyTorch's Adafactor also holds its rate below 1 / sqrt(step), which a rate of 0.01 meets after 10,000 "
+            "steps. Here it goes on.",
         .marks = {"data.class_path", "data.init_args", "optimizer.class_path", "optimizer.init_args", "model_name",
                   "model_config", "initial_checkpoint_dir", "checkpoint_dir", "tokenizer_dir", "logger_name", "lora_r",
                   "lora_alpha", "access_token", "train.tie_embeddings", "sharding_strategy", "bucketing_strategy"},
@@ -195,7 +230,30 @@ const Dialect& litgpt() {
                 {.key = "train.tie_embeddings", .takes = flag, .setting = "model.tie_word_embeddings"},
                 {.key = "convert.checkpoint_path", .takes = text, .setting = "convert.source"},
                 {.key = "convert.output_dir", .takes = text, .setting = "convert.out"},
-                {.key = "optimizer.fused", .takes = flag, .ignored = "optimizers are always fused here"},
+                {.key = "optimizer.fused", .takes = flag, .ignored = kFused},
+                {.key = "optimizer.foreach", .takes = flag, .ignored = kFused},
+                {.key = "optimizer.capturable", .takes = flag, .ignored = kNoGraph},
+                {.key = "optimizer.differentiable",
+                 .takes = flag,
+                 .refused = "no gradient goes through an update; leave it out"},
+                {.key = "optimizer.amsgrad", .takes = flag, .refused = kNoAmsgrad},
+                {.key = "optimizer.dampening", .takes = number, .refused = kNoDampening},
+                {.key = "optimizer.maximize", .takes = flag, .refused = kMinimised},
+                {.key = "optimizer.decoupled_weight_decay", .takes = flag, .refused = "take optimizer AdamW"},
+                {.key = "optimizer.lr_decay",
+                 .takes = number,
+                 .refused = "Adagrad has no decay of its own; take a train.lr_decay"},
+                {.key = "optimizer.initial_accumulator_value",
+                 .takes = number,
+                 .refused = "Adagrad's sums begin at 0; leave it out"},
+                {.key = "optimizer.beta2_decay",
+                 .takes = number,
+                 .refused = "Adafactor's second moments decay by step^-0.8; leave it out",
+                 .off = {"-0.8"}},
+                {.key = "optimizer.d",
+                 .takes = number,
+                 .refused = "Adafactor clips its steps to a size of 1; leave it out",
+                 .off = {"1"}},
                 {.key = "logger_name",
                  .takes = text,
                  .becomes = "train.loggers, if it names tensorboard or csv",

@@ -69,7 +69,9 @@ Reading::Reading(const Dialect& dialect, const config::ForeignFile& file, const 
       command_(command),
       surroundings_(surroundings),
       problems_(problems) {
-  for (const Given& entry : file.entries) entries_[entry.key] = &entry;  // of a word that is typed twice, the last
+  // Of a word that is typed twice, the last counts. A class and an empty init_args of it have one key here.
+  for (const Given& entry : file.entries)
+    if (const Given*& at = entries_[entry.key]; at == nullptr || !is_empty_in_file(entry)) at = &entry;
 }
 
 config::ForeignSettings Reading::run() {
@@ -87,8 +89,13 @@ config::ForeignSettings Reading::run() {
   return std::move(result_);
 }
 
+bool Reading::is_empty_in_file(const Given& entry) const {
+  return is_file() && (entry.kind == Given::Kind::section || entry.kind == Given::Kind::null);
+}
+
 void Reading::translate(const Given& entry) {
   if (const Given* last = entries_[entry.key]; last != &entry) {
+    if (is_empty_in_file(entry)) return ignore(entry, "it is empty");
     if (!is_file()) return ignore(entry, "it is given again later");
     return refuse_both(entry, *last, fmt::format("{} is set twice in {}", entry.key, file_.name),
                        "keep one of the two lines");
