@@ -147,6 +147,18 @@ TEST(Validate, AnOptimizerHasOnlyItsOwnSettings) {
   EXPECT_EQ(verdict(settings, 1), "");
 }
 
+TEST(Validate, MomentsOf8BitsNeedWeightsInFloat32) {
+  Settings settings;
+  settings.optimizer.name = optim::Rule::adamw8bit;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.precision.format = model::NumberFormat::fp64_true;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("AdamW8bit updates weights in float32"));
+  settings.optimizer.name = optim::Rule::lamb;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.precision.format = model::NumberFormat::bf16_true;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("LAMB reads whole tensors"));
+}
+
 TEST(Validate, OptimizersThatOnlyProcessorsComputeAreRefusedOnGpus) {
   Settings settings;
   settings.accelerator = Accelerator::cuda;

@@ -39,8 +39,12 @@ bool is_by_tensor(Rule rule) {
   return rule == Rule::lars || rule == Rule::lamb || rule == Rule::adafactor || rule == Rule::adamw8bit ||
          rule == Rule::muon;
 }
-std::optional<config::Refusal> check_storage(Rule rule, bool narrow) {
-  if (!narrow || !is_by_tensor(rule)) return std::nullopt;
+
+std::optional<config::Refusal> check_storage(Rule rule, int bytes) {
+  if (rule == Rule::adamw8bit && bytes > 4)
+    return config::Refusal{"AdamW8bit updates weights in float32",
+                           "take precision 32-true, bf16-mixed or 16-mixed, or another optimizer"};
+  if (bytes > 2 || !is_by_tensor(rule)) return std::nullopt;
   return config::Refusal{
       fmt::format("{} reads whole tensors, which must not have two bytes an element", config::name_of(rule)),
       "precision bf16-true and 16-true, and precision.gradients compute, take AdamW, Adam, SGD, Lion and Adagrad"};

@@ -30,8 +30,9 @@ std::span<const config::Choice<Rule>> choices_of(Rule);
 bool is_by_tensor(Rule rule);
 /// Whether it computes on GPUs.
 bool runs_on_gpu(Rule rule);
-/// Rules by tensor need masters, state and gradients in float32 or float64: `narrow` is whether any has two bytes.
-std::optional<config::Refusal> check_storage(Rule rule, bool narrow);
+/// Rules by tensor need masters, state and gradients in float32 or float64, and AdamW8bit in float32. `bytes` are those
+/// of an element: 2 if any of the three has two, else the masters'.
+std::optional<config::Refusal> check_storage(Rule rule, int bytes);
 
 /// How Muon's rate depends on a matrix's shape: times sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)),
 /// which gives steps of AdamW's size (Moonshot's; torch.optim.Muon has both).

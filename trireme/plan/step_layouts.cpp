@@ -34,8 +34,6 @@ GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r
 
 void check_shapes(const model::ParameterGroup& group, const GroupStorage& storage, const StepRequest& r) {
   if (!storage.trained) return;
-  if (storage.rule == optim::Rule::adamw8bit && storage.master != at::kFloat)
-    throw UsageError("AdamW8bit updates weights in float32: take precision 32-true, bf16-mixed or 16-mixed, or AdamW");
   for (const model::ParameterSpec& p : group.parameters) {
     if (storage.rule == optim::Rule::adamw8bit && optim::cuts_state_blocks(p))
       throw UsageError(fmt::format(

@@ -63,7 +63,10 @@ void check_request(const StepRequest& r) {
     if (why) throw UsageError(fmt::format("{}; {}", why->headline, why->hint));
   };
   refuse(check_accumulation(r.accumulation, r.reduce));
-  refuse(optim::check_storage(r.optimizer.rule, r.precision.narrow_weights || r.precision.narrow_gradients));
+  const int bytes = r.precision.narrow_weights || r.precision.narrow_gradients ? 2
+                    : r.precision.master() == at::kDouble                      ? 8
+                                                                               : 4;
+  refuse(optim::check_storage(r.optimizer.rule, bytes));
   refuse(check_gradient_dtypes(r.precision.narrow_gradients, r.precision.wide_slots, r.accumulation));
   refuse(check_offload(r.strategy, r.num_shards(), int64_t{r.num_shards()} * r.num_replicas(), r.offload));
   if (r.sequence_parallel) refuse(check_sequence_parallel(r.shape.tokens() / r.size(Axis::cp), r.size(Axis::tp)));

@@ -234,9 +234,10 @@ void validate(const Settings& settings, int64_t world_size) {
                                               settings.precision.reduce == model::GradientDtype::fp32,
                                               settings.accumulation));
   const model::NumberFormat format = number_format(settings);
-  problems.add_if(optim::check_storage(
-      settings.optimizer.name,
-      model::has_narrow_weights(format) || model::has_narrow_gradients(settings.precision, format)));
+  const bool is_narrow = model::has_narrow_weights(format) || model::has_narrow_gradients(settings.precision, format);
+  problems.add_if(optim::check_storage(settings.optimizer.name, is_narrow                                  ? 2
+                                                                : format == model::NumberFormat::fp64_true ? 8
+                                                                                                           : 4));
   problems.add_if(
       optim::check_in_backward(settings.optimizer.in_backward, settings.train.max_norm, scales_loss(settings)));
   check_half_moments(settings, problems);
