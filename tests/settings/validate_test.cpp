@@ -195,6 +195,18 @@ TEST(Validate, TheLearningRateIsJudgedAsItIsScaled) {
   EXPECT_THAT(verdict(settings, 1), HasSubstr("the learning rate cannot fall from 2.5e-5 to 6e-5"));
 }
 
+TEST(Validate, NoScheduleBeginsAboveTheHighestRate) {
+  Settings settings;
+  settings.lr_schedule.warmup_from = 2e-3;
+  EXPECT_THAT(verdict(settings, 1),
+              HasSubstr("lr_schedule.warmup_from 0.002 is above the highest learning rate, 0.001"));
+  settings.lr_schedule.warmup_from = 1e-3;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.train.lr_decay = LrDecay::one_cycle;
+  settings.lr_schedule = {.cycle_min_lr = 2e-3};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("lr_schedule.cycle_min_lr must not exceed optimizer.lr"));
+}
+
 RC_GTEST_PROP(Validate, ItAcceptsExactlyTheBatchesThatAreProducts, ()) {
   Settings settings;
   settings.train.global_batch_size = *rc::gen::inRange<int64_t>(1, 200);

@@ -198,6 +198,14 @@ void check_training(const Settings& settings, config::Problems& problems) {
                  {},
                  "train.min_lr must not exceed optimizer.lr, scaled by optimizer.lr_scaling; train.lr_decay constant "
                  "keeps it level");
+  const auto check_below = [&](const char* key, double rate) {
+    if (rate > lr)
+      problems.add(fmt::format("{} {} is above the highest learning rate, {}", key, base::format_number(rate),
+                               base::format_number(lr)),
+                   {}, fmt::format("{} must not exceed optimizer.lr, scaled by optimizer.lr_scaling", key));
+  };
+  check_below("lr_schedule.warmup_from", settings.lr_schedule.warmup_from);
+  check_below("lr_schedule.cycle_min_lr", settings.lr_schedule.cycle_min_lr.value_or(0));
   const model::ModelSettings& model = settings.model;
   if (train.max_seq_length && model.max_position_embeddings && *train.max_seq_length > *model.max_position_embeddings)
     problems.add(fmt::format("sequences of {} tokens do not fit a model made for {}", *train.max_seq_length,
