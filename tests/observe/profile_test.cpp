@@ -21,11 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr int kEvaluationMs = 40;
+constexpr int kEvaluationMs = 40, kAnswersMs = 20;
 
 /// Texts that the ranks' reports returned, in order: two ranks, `steps` steps of a small model, 5 ms of data each.
-/// `evaluates`: behind every step.
-std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& folder, bool evaluates = false) {
+/// `evaluates`: behind every step. `answers`: before every step, which learns from half of its rows.
+std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& folder, bool evaluates = false,
+                                                 bool answers = false) {
   std::vector<std::vector<std::string>> said(2);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   checkpoint::run_ranks(2, [&](comm::Communicator& world) {
@@ -36,9 +37,15 @@ std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& fold
                   [](const at::Tensor& y, const at::Tensor& target) { return (y - target).square().sum(); })};
     Trainer trainer(build_model(std::move(parts), example),
                     {.ranks = {.backend = "threads", .rank = world.rank(), .size = 2, .store = store}});
-    Profile profile(trainer.model(), trainer.engine(), {.steps = 4, .warmup = 1, .folder = folder});
+    Profile profile(trainer.model(), trainer.engine(),
+                    {.steps = 4, .warmup = 1, .run = {.samples_per_step = answers ? 1000 : 0}, .folder = folder});
     auto& mine = said[static_cast<size_t>(world.rank())];
     for (int step = 1; step <= steps; ++step) {
+      if (answers) {
+        profile.open(step);
+        usleep(1000 * kAnswersMs);
+        profile.between_steps(Profile::Between::answers, 1e-3 * kAnswersMs);
+      }
       profile.begin_step(step);
       {
         const base::Metered data(base::Activity::data);
@@ -46,7 +53,7 @@ std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& fold
       }
       trainer.backward(example.inputs, example.targets);
       trainer.step(1e-3);
-      profile.end_step();
+      profile.end_step(answers ? 0.5 : 1);
       if (evaluates) {
         usleep(1000 * kEvaluationMs);
         profile.between_steps(Profile::Between::evaluation, 1e-3 * kEvaluationMs);
@@ -92,6 +99,23 @@ TEST(Profile, CountsNoEvaluationBehindTheLastStep) {
     double sum = 0;
     for (const auto& [phase, seconds] : report.at("phases").items()) sum += seconds.get<double>();
     EXPECT_NEAR(sum, report.at("step_seconds").get<double>(), 0.02 * sum) << steps;
+    fs::remove_all(folder);
+  }
+}
+
+// What is written before a step is part of its window: of n steps n times.
+TEST(Profile, CountsTheAnswersOfEveryStep) {
+  for (const auto& [steps, measured] : {std::pair{7, 4}, {3, 2}}) {
+    const fs::path folder = fs::path(testing::TempDir()) / ("profile_" + std::to_string(getpid()));
+    fs::create_directories(folder);
+    const auto said = reports_of(steps, folder, false, true);
+    const auto report = nlohmann::json::parse(base::read_file(folder / "profile.json"));
+    EXPECT_THAT(base::read_file(folder / "profile.txt"), HasSubstr("writing answers"));
+    EXPECT_EQ(report.at("steps"), measured);
+    EXPECT_NEAR(report.at("phases").at("answers").get<double>(), 1e-3 * kAnswersMs, 1e-9) << steps;
+    const double step = report.at("step_seconds").get<double>();
+    EXPECT_GE(step, 1e-3 * kAnswersMs) << steps;  // of the first step, too
+    EXPECT_NEAR(report.at("samples_per_second").get<double>() * step, 500, 1e-6) << steps;
     fs::remove_all(folder);
   }
 }

@@ -279,10 +279,12 @@ std::vector<Phase> phases() {
   std::vector<Phase> all;
   for (const base::ActivityName& a : base::kActivities)
     all.push_back({a.key, a.name, [a](const RankWindow& r) { return r.of(a.activity); }});
+  all.push_back({"answers", "writing answers", [](const RankWindow& r) { return r.answers; }});
   all.push_back({"evaluation", "evaluation", [](const RankWindow& r) { return r.evaluation; }});
   all.push_back({"saves", "saves", [](const RankWindow& r) { return r.saves; }});
-  all.push_back({"outside", "between steps, other",
-                 [](const RankWindow& r) { return std::max(0.0, r.seconds - r.in_steps - r.evaluation - r.saves); }});
+  all.push_back({"outside", "between steps, other", [](const RankWindow& r) {
+                   return std::max(0.0, r.seconds - r.in_steps - r.answers - r.evaluation - r.saves);
+                 }});
   return all;
 }
 

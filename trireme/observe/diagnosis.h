@@ -20,7 +20,7 @@ struct RankWindow {
   double hidden = 0;  ///< communicators' own threads, beside computation
   double recompute = 0;  ///< in actions that compute again
   double forward = 0, backward = 0;  ///< in actions of these passes; backward with what it computes again
-  double evaluation = 0, saves = 0;
+  double answers = 0, evaluation = 0, saves = 0;  ///< between steps
   double lacking = 0;  ///< this thread was to compute, and had no core
   double throttled = 0, disk = 0, stolen = 0;  ///< as HostUsage; stolen: of a core
   double idle = 0;  ///< of the cores that its threads may use: their sum

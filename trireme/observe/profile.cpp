@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
@@ -57,14 +58,18 @@ Profile::Profile(const model::Model& model, engine::Engine& engine, ProfileOptio
     std::filesystem::create_directories(options_.folder);
 }
 
-void Profile::begin_step(int64_t step) {
+void Profile::open(int64_t step) {
   if (first_ == 0) first_ = step + options_.warmup, last_ = first_ + options_.steps - 1;
+  if (told_ || step < first_ || timer_) return;
+  watch_ = base::Stopwatch();
+  before_ = read_host_usage("/", &cpus_);
+  timer_.emplace(options_.run.on_gpu);
+}
+
+void Profile::begin_step(int64_t step) {
+  open(step);
   if (told_ || step < first_) return;
-  if (!timer_) {
-    watch_ = base::Stopwatch();
-    before_ = read_host_usage("/", &cpus_);
-    timer_.emplace(options_.run.on_gpu);
-  }
+  mine_.answers += std::exchange(after_step_.answers, 0);
   mine_.evaluation += std::exchange(after_step_.evaluation, 0);
   mine_.saves += std::exchange(after_step_.saves, 0);
   if (step == last_) engine_.communicators().world->barrier()->wait();
@@ -73,12 +78,13 @@ void Profile::begin_step(int64_t step) {
   step_.emplace(engine_);
 }
 
-void Profile::end_step() {
+void Profile::end_step(double filled) {
   if (!step_) return;
   timer_->stop();
   const StepTime step = step_->read();
   step_.reset();
   ++measured_;
+  filled_ += filled;
   mine_.seconds = watch_.seconds();
   if (measured_ >= options_.steps) used_ = read_host_usage("/", &cpus_) - before_;
   // What waits for peers and for data may sleep; other time off the cores was taken by someone else.
@@ -107,7 +113,11 @@ void Profile::end_step() {
 }
 
 void Profile::between_steps(Between what, double seconds) {
-  if (timer_) (what == Between::evaluation ? after_step_.evaluation : after_step_.saves) += seconds;
+  if (!timer_) return;
+  double& sum = what == Between::answers      ? after_step_.answers
+                : what == Between::evaluation ? after_step_.evaluation
+                                              : after_step_.saves;
+  sum += seconds;
 }
 
 RankWindow Profile::window() const {
@@ -149,6 +159,10 @@ std::string Profile::report() {
                              : "";
   RunFacts run = options_.run;
   run.steps = measured_, run.first_step = first_;
+  const double filled = filled_ / double(measured_);
+  run.tokens_per_step = std::llround(filled * double(run.tokens_per_step));
+  run.samples_per_step = std::llround(filled * double(run.samples_per_step));
+  run.flops_per_step *= filled, run.product_flops_per_step *= filled;
   const RankWindow mine = window();
   const std::string units = units_text();
   const std::vector<costs::TimedOperation> operations = timer_->operations();

@@ -46,14 +46,19 @@ class Profile {
   /// Measures how much of a core each thread has. Every rank must call.
   Profile(const model::Model& model, engine::Engine& engine, ProfileOptions options);
 
+  /// Begins the window if `step` is its first. begin_step() does so too: a loop calls this before work for the step
+  /// that is no part of it, such as writing the answers that it learns from.
+  void open(int64_t step);
+
   /// Right before a step's work on this thread, and right after it; `step` is the number of the step. Every rank must
   /// call: the window's last step begins on all ranks together, so that their timelines fit.
+  /// @param filled  share of the step's rows that held something: tokens, samples and operations count by it
   void begin_step(int64_t step);
-  void end_step();
+  void end_step(double filled = 1);
 
   /// What a loop does between steps. It counts once the next step of the window begins: what follows the window's last
   /// step, such as a run's last evaluation and save, is no part of it.
-  enum class Between { evaluation, save };
+  enum class Between { answers, evaluation, save };
   void between_steps(Between what, double seconds);
 
   /// Whether the window has been measured, and not reported yet.
@@ -83,8 +88,9 @@ class Profile {
   std::optional<HostUsage> used_;  ///< of a window that is complete
   RankWindow mine_;
   struct {
-    double evaluation = 0, saves = 0;
+    double answers = 0, evaluation = 0, saves = 0;
   } after_step_;  ///< seconds between the last step and the next one, if there is one
+  double filled_ = 0;  ///< steps of the window, each by its share of rows
   std::optional<StepWatch> step_;
   std::optional<costs::OperationTimer> timer_;
   double cpu_before_ = 0, off_core_ = 0;  ///< seconds of this thread: on a core before the step; in steps, on none

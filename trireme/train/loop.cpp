@@ -97,7 +97,7 @@ class Loop {
     const base::Stopwatch watch;
     const int64_t step = state_.step + 1;
     const bool is_drawn = c_.profile.schedule && step == first_step_ + kDrawnStep;
-    task_->prepare(step, safe_point_);
+    observers_->before_step(step, [&] { task_->prepare(step, safe_point_); });
     if (stopping_.stops()) return;
     const engine::StepResult result =
         take_step(*s_, *task_, step,

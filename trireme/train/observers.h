@@ -48,7 +48,8 @@ class Observers {
         disturbances_(s),
         epoch_loss_(epoch, s.settings.train.epochs,
                     s.settings.task == Learning::rewards ? steps_of_rollout(s.settings.grpo) : 1),
-        cuts_texts_(s.settings.task == Learning::language && s.settings.data.packing == data::Packing::wrapped) {
+        cuts_texts_(s.settings.task == Learning::language && s.settings.data.packing == data::Packing::wrapped),
+        writes_answers_(s.settings.task == Learning::rewards) {
     if (s.settings.profile.measure) s.profile = profile_ = profile_of_run(s, pace.peak_flops(), evaluation_interval);
     const std::string unlike = check_alike(s);
     if (!s.is_first_rank()) return;
@@ -98,6 +99,14 @@ class Observers {
   /// "": says nothing.
   void say(const std::string& line) {
     if (line_ && !line.empty()) line_->say(line);
+  }
+  /// Runs what a task does for a step before the step begins. A profile's window begins before it.
+  template <typename Work>
+  void before_step(int64_t step, Work work) {
+    if (profile_) profile_->open(step);
+    const base::Stopwatch watch;
+    work();
+    if (profile_ && writes_answers_) profile_->between_steps(observe::Profile::Between::answers, watch.seconds());
   }
   void step(base::StepEvent event) {
     if (!line_) return;
@@ -191,7 +200,7 @@ class Observers {
   std::shared_ptr<observe::Profile> profile_;
   DisturbanceWatch disturbances_;
   EpochLoss epoch_loss_;
-  bool cuts_texts_, told_of_no_loss_ = false;
+  bool cuts_texts_, writes_answers_, told_of_no_loss_ = false;
   std::unique_ptr<observe::ProgressLine> line_;
   std::vector<std::unique_ptr<observe::Logger>> loggers_;
   observe::EventWriter* events_ = nullptr;  ///< one of them

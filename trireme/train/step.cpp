@@ -59,7 +59,7 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
   const engine::StepResult result = s.engine->train_step(inputs);
   s.last_step = watch.read();
   if (s.foresight) s.foresight->note(s.last_step);
-  if (s.profile) s.profile->end_step();
+  if (s.profile) s.profile->end_step(double(tokens_of_step(s, task, step)) / double(s.tokens_per_step()));
   if (s.loss_scale && result.committed) s.loss_scale->update(result.overflowed);
   return result;
 }
