@@ -67,6 +67,14 @@ TEST(Catalogue, QueriesSeeHalfOfTheSequenceOrTheirWindow) {
   EXPECT_EQ(gemma.attended_keys(4096), 15 * 480 + 3 * 2048);
 }
 
+TEST(Catalogue, QueriesOfAFreeTransformersEncoderSeeTheWholeSequence) {
+  ModelConfig c = catalogue_config("llama-5m");
+  const double without = c.attended_keys(512);
+  set_architecture(c, Architecture::free_transformer);
+  c.free.latent_bits = 4;
+  EXPECT_EQ(c.attended_keys(512), without + 512);
+}
+
 TEST(Catalogue, TheUnitsOperationsAreTwoAParameterAndFourAKey) {
   for (const char* name : {"llama-5m", "gpt2", "gemma3_270m", "mistral-7b-v0.1"}) {
     const ModelConfig c = catalogue_config(name);

@@ -66,6 +66,25 @@ std::vector<std::string> frozen_groups(const Grouping& grouping) {
   return frozen;
 }
 
+// What a step need not compute: the weights' gradients of matrices that are multiplied.
+TEST(Grouping, FrozenMatricesOfProductsAreCounted) {
+  const auto counted = [](Architecture architecture, const Grouping& grouping, const Adapters& adapters = {}) {
+    return build_model(grouping_config(architecture), {}, {}, grouping, adapters).num_frozen_product_parameters();
+  };
+  const int64_t all = grouping_config(Architecture::llama).num_product_parameters(), head = 50 * 16;
+  const int64_t block = (all - head) / 2;
+  EXPECT_EQ(counted(Architecture::llama, {}), 0);
+  EXPECT_EQ(counted(Architecture::llama, {.frozen = {"block 0"}}), block);
+  EXPECT_EQ(counted(Architecture::llama, {.frozen = {"embedding", "block 0", "block 1", "model.norm.weight"}}),
+            2 * block);
+  EXPECT_EQ(counted(Architecture::llama, {.frozen = {"block 0", "block 1", "head"}}), all);
+  Adapters adapters{.whole = {"lm_head"}};
+  adapters.modules["model.layers.0.self_attn.q_proj"] = {.rank = 2};
+  EXPECT_EQ(counted(Architecture::llama, {}, adapters), 2 * block);
+  EXPECT_EQ(counted(Architecture::gpt2, {.frozen = {"transformer.wte.weight", "block 0", "block 1"}}),
+            grouping_config(Architecture::gpt2).num_product_parameters());  // the tied table is the head's, too
+}
+
 TEST(Grouping, FrozenAndTrainedParametersLieInGroupsOfTheirOwn) {
   const std::string down = "model.layers.1.mlp.down_proj.weight", norm = "model.norm.weight";
   EXPECT_THAT(frozen_groups({.frozen = {"block 0"}}), ElementsAre("block 0.frozen"));

@@ -203,9 +203,10 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
              *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
   fmt::print(
-      "peak     {:.1f} % of {:.0f} GFLOP/s, {}, counting 6 N + 12 H d K\n"
+      "peak     {:.1f} % of {:.0f} GFLOP/s, {}, counting 6 N {}+ 12 H d K\n"
       "         = {:.0f} MFLOP a token (K: keys that a query sees on average, summed over blocks)\n",
-      f.fraction * 100, f.peak / 1e9, train::what_peak_is(s.precision.compute, s.device), s.flops_per_token() / 1e6);
+      f.fraction * 100, f.peak / 1e9, train::what_peak_is(s.precision.compute, s.device),
+      s.model.num_frozen_product_parameters() > 0 ? "- 2 F " : "", s.flops_per_token() / 1e6);
   if (s.device.is_cuda())
     fmt::print("parts    of a step of {:.1f} ms, in which every action waits for the GPU\n", f.divided_step * 1e3);
   for (size_t i = 0; i < kRows.size(); ++i)

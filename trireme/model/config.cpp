@@ -404,7 +404,7 @@ double ModelConfig::attended_keys(int64_t layer, int64_t sequence) const {
 }
 
 double ModelConfig::attended_keys(int64_t sequence) const {
-  double sum = 0;
+  double sum = is_free() ? static_cast<double>(sequence) : 0;  // the encoder's queries see all keys
   for (int64_t layer = 0; layer < num_hidden_layers; ++layer) sum += attended_keys(layer, sequence);
   return sum;
 }

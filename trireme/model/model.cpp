@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -32,6 +33,20 @@ int64_t Model::num_adapter_parameters() const {
     for (const ParameterSpec& p : unit->parameters())
       if (is_adapter(p.name)) sum += c10::multiply_integers(p.whole_shape());
   return sum;
+}
+
+int64_t Model::num_frozen_product_parameters() const {
+  std::set<std::pair<int, int>> counted;
+  int64_t sum = 0;
+  // The first unit looks rows up; tied ones are the head's, too. A classifier's head reads a row for each sequence.
+  for (size_t u = 1; u < units.size() - (config.is_classifier() ? 1 : 0); ++u)
+    for (const ParameterPlace& place : places[u]) {
+      const ParameterGroup& group = groups[static_cast<size_t>(place.group)];
+      const std::vector<int64_t>& shape = group.parameters[static_cast<size_t>(place.index)].whole_shape();
+      if (group.trained || shape.size() < 2 || !counted.emplace(place.group, place.index).second) continue;
+      sum += c10::multiply_integers(shape);
+    }
+  return std::min(sum, config.num_product_parameters() + num_adapter_parameters());  // without a table of codes
 }
 
 const Unit& Model::unit(int index, bool generates) const {

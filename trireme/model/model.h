@@ -40,6 +40,8 @@ struct Model {
 
   /// Parameters of the adapters, over all tensor-parallel ranks.
   int64_t num_adapter_parameters() const;
+  /// Those of config.num_product_parameters() and of adapters that are frozen, over all tensor-parallel ranks.
+  int64_t num_frozen_product_parameters() const;
 
   /// A unit as training or as generation computes it, and this rank's place on the axes inside it.
   const Unit& unit(int index, bool generates) const;

@@ -60,7 +60,7 @@ namespace {
 observe::FlopsShape flops_shape(const Session& s) {
   const model::ModelConfig& c = s.model.config;
   return {.matmul_parameters = c.num_product_parameters() + s.model.num_adapter_parameters(),
-          .frozen_parameters = s.model.adapters.empty() ? 0 : c.num_product_parameters(),
+          .frozen_parameters = s.model.num_frozen_product_parameters(),
           .heads = c.num_attention_heads,
           .head_dim = c.head_dim,
           .attended_keys = c.attended_keys(s.sequence())};
