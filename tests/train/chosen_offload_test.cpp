@@ -1,5 +1,6 @@
 #include "trireme/train/chosen_offload.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -78,6 +79,18 @@ class ChooseOffload : public testing::Test {
 
 const std::vector<std::string> kStateOnDisk = {"--precision=bf16-mixed", "--offload.optimizer=disk",
                                                "--offload.master=disk", "--offload.prefetch=auto"};
+
+// Each thread has scratch of its own, so a plan for one thread is not that for four.
+TEST_F(ChooseOffload, CountsTheThreadsThatThereAre) {
+  const Settings s = settings({"--offload.fit=80MiB"});
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const int64_t one = choice(s).rungs.front().own;
+  at::set_num_threads(4);
+  const int64_t four = choice(s).rungs.front().own;
+  at::set_num_threads(before);
+  EXPECT_LT(one, four);
+}
 
 TEST_F(ChooseOffload, CopiesBeginOneComputationAheadWhereNothingWasMeasured) {
   Settings s = settings(kStateOnDisk);

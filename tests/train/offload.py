@@ -108,6 +108,7 @@ def refusals(r):
     refused("a file", ": Not a directory", **DISK | {"offload__path": r.program})
     needed = float(re.search(r"a rank needs ([\d.]+) MiB", r.run(r.command("refused", **MIXED, offload__fit="100KiB")).err)[1])
     for what, settings in (("a folder in memory", DISK | {"offload__path": "/dev/shm"}), ("too little memory", {"offload__fit": "100KiB"}),
+                           ("too little memory for its threads", {"offload__fit": "100KiB", "launch__threads_per_rank": 5}),
                            ("a disk that fit takes and that is not there", {"offload__fit": f"{1.1 * needed:.2f}MiB", "offload__host": "1KiB", "offload__path": "/nowhere"}),
                            ("an out_dir that is a file", {"out_dir": r.program})):
         results = [r.run(r.command("refused", **MIXED | settings | dry)) for dry in ({}, {"dry_run": "true"})]

@@ -1,5 +1,6 @@
 #include "trireme/cli/training.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -266,6 +267,7 @@ void check_places(const Settings& settings) {
 
 // What a run would be, without its weights and data.
 void show_plan(const Settings& settings) {
+  at::set_num_threads(train::threads_of_a_rank(settings));  // attention's scratch is planned for each
   check_places(settings);
   const model::ModelConfig config = model::config_of(settings.model);
   const int64_t ranks = world_size(settings);

@@ -101,10 +101,16 @@ ChosenOffload choose_offload(const Settings& settings, const model::ModelConfig&
   const schedule::OffloadSettings& o = settings.offload;
   if (!o.fit && !o.any()) return {.offload = o};
   static std::mutex mutex;
-  static std::optional<std::pair<Settings, ChosenOffload>> last;  // several functions ask for the same
+  struct Known {
+    Settings settings;
+    int threads;  ///< attention's scratch is planned for each
+    ChosenOffload chosen;
+  };
+  static std::optional<Known> last;  // several functions ask for the same
   const std::lock_guard lock(mutex);
-  if (!last || !(last->first == settings)) last.emplace(settings, choose(settings, model, num_ranks));
-  return last->second;
+  if (!last || !(last->settings == settings) || last->threads != at::get_num_threads())
+    last = Known{settings, at::get_num_threads(), choose(settings, model, num_ranks)};
+  return last->chosen;
 }
 
 void require_same_distance(comm::Communicator& world, int64_t distance) {

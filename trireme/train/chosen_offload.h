@@ -21,7 +21,7 @@ struct ChosenOffload {
 };
 
 /// The same on all ranks. On machines that were not measured, and on several machines, whose steps are not predicted,
-/// `auto` is 1. Kept for the next call with the same settings.
+/// `auto` is 1. Kept for the next call with the same settings and threads.
 ///
 /// Cost      for offload.fit as plan::offload_rungs(); for offload.prefetch auto as costs::steps_by_distance(), and
 ///           with offload.fit a UnlikeRanks::measure() for each distance that is looked at
