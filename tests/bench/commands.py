@@ -251,6 +251,7 @@ with ring.Ring(sys.argv[1]) as r:
     takes_a_run(r)
     measures(r, "gemm", "llama-5m", *TINY)
     texts = measures(r, "generate", "llama-5m", *TINY)["rows"]
+    ring.check(all("iB of weights" in row["shape"] and " 0.0 GiB" not in row["shape"] for row in texts), "bench generate: a small model's weights have a size", str(texts))
     ring.check(len(texts) == 4 and all(row["values"]["tokens/s"] > 0 for row in texts), "bench generate: 1, 8 and 32 texts, and a prompt", str(texts))
     report = measures(r, "ops", "llama-5m", *TINY)
     timed = {row["name"] for row in report["rows"]}

@@ -1,11 +1,16 @@
-#include <algorithm>
-
 #include "trireme/model/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/model/from_settings.h"
 #include "trireme/model/model.h"
 
 namespace trireme::model {
@@ -94,6 +99,20 @@ TEST(Catalogue, AnUnknownNameIsRefusedWithTheNearestOne) {
   } catch (const UsageError& e) {
     EXPECT_THAT(e.what(), HasSubstr("did you mean llama-32m?"));
   }
+}
+
+TEST(HuggingFaceConfig, OfAFolderHasTheFoldersName) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / ("named_model_" + std::to_string(getpid()));
+  const ModelConfig small = catalogue_config("llama-5m");
+  fs::create_directories(folder);
+  std::ofstream(folder / "config.json") << small.to_hugging_face_json("float32");
+  ModelSettings settings;
+  settings.name = folder.string();
+  const ModelConfig read = config_of(settings);
+  EXPECT_EQ(read.name, folder.string());
+  EXPECT_TRUE(read.same_model(small));
+  fs::remove_all(folder);
 }
 
 TEST(HuggingFaceConfig, WhatIsWrittenIsReadBack) {

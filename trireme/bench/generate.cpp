@@ -97,11 +97,11 @@ int bench_generate(const Settings& settings, const std::string& command) {
   Limits limits(threads);
   NearerLimit beside(precision.compute, threads, settings.bench.quick);
   const std::string shape =
-      fmt::format("{}, {}{}, {:.1f} GiB of weights, {}", config.name, dtype_name(precision.compute),
+      fmt::format("{}, {}{}, {} of weights, {}", config.name, dtype_name(precision.compute),
                   settings.model.quantize == base::BlockFormat::none
                       ? ""
                       : fmt::format(", {}", base::traits_of(settings.model.quantize).name),
-                  work.weights / double(1 << 30), base::plural(threads, "thread"));
+                  base::human_bytes(static_cast<int64_t>(work.weights)), base::plural(threads, "thread"));
   Progress progress("bench generate");
   const auto add = [&](const std::string& name, int64_t texts, int64_t rows, int64_t behind) {
     progress.step(std::ssize(report.rows), std::ssize(kTexts) + 1, name);

@@ -282,9 +282,8 @@ void show_plan(const Settings& settings) {
     if (settings.predict && done.empty()) predicted = train::foresee(settings, *explained.model, explained.plan) + "\n";
   }
   if (!done.empty()) return fmt::print("{}\n", done);
-  fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n",
-             config.name.empty() ? settings.model.name : config.name, double(config.num_parameters()) / 1e6, ranks,
-             config::name_of(number_format(settings)));
+  fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n", config.name, double(config.num_parameters()) / 1e6,
+             ranks, config::name_of(number_format(settings)));
   if (settings.task == train::Learning::rewards)
     fmt::print("a step   {} of {} answers each, at most {} of prompt and {} of answer\n\n",
                base::plural(settings.grpo.mini_batch_size.value_or(settings.grpo.batch_size), "prompt"),

@@ -80,7 +80,7 @@ struct DropoutRates {
 };
 
 struct ModelConfig {
-  std::string name;  ///< catalogue name, "" for a file
+  std::string name;  ///< catalogue name; of a file, the folder that was named, or ""
   Architecture architecture = Architecture::llama;  ///< names of tensors and keys
   int64_t vocab_size = 256;
   int64_t hidden_size = 256;

@@ -123,6 +123,7 @@ ModelConfig config_of(const ModelSettings& m) {
         "no model is named; name a folder with a config.json behind the command, or for new weights a shape such as "
         "llama-5m");
   ModelConfig c = named_model(m.name);
+  c.name = m.name;  // reports and pictures tell models of folders apart by it
   const auto take = [](auto& field, const auto& given) {
     if (given) field = *given;
   };

@@ -88,10 +88,7 @@ std::vector<std::string> loss_curve_lines(const Session& s, const std::string& u
   if (rows.size() < 2) return {};
   const model::ModelConfig& model = s.model.config;
   const observe::LossCurve curve = observe::loss_curve_of(
-      rows,
-      fmt::format("{}, {:.2f} M parameters", model.name.empty() ? s.settings.model.name : model.name,
-                  double(model.num_parameters()) / 1e6),
-      unit);
+      rows, fmt::format("{}, {:.2f} M parameters", model.name, double(model.num_parameters()) / 1e6), unit);
   base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
   return {observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}),
           fmt::format("curve    {}", (out / "loss.svg").string())};

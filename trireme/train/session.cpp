@@ -153,9 +153,9 @@ std::string describe_start(Session& s) {
       "memory   {:.0f} MiB a rank planned{}{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(number_format(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
-      at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? s.settings.model.name : m.name,
-      double(m.num_parameters()) / 1e6, base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained,
-      describe_latent(m), base::plural(t.global_batch_size, "sequence"), base::plural(data_ranks, "data rank"),
+      at::get_num_threads() > 1 ? "s" : "", m.name, double(m.num_parameters()) / 1e6,
+      base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained, describe_latent(m),
+      base::plural(t.global_batch_size, "sequence"), base::plural(data_ranks, "data rank"),
       describe_accumulation(s.settings, ranks), base::plural(t.micro_batch_size, "sequence"), s.sequence(),
       mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows),
       plan::describe_tiers(memory) +
