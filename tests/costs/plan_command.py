@@ -277,8 +277,12 @@ def calibrates_only_where_it_can_write(r):
 def calibrates_and_predicts(r):
     home = r.folder / "config"
     env = ring.environment(XDG_CONFIG_HOME=str(home))
-    result = r.run([r.program, "bench", "calibrate", "--quick", "--out_dir", str(r.folder / "calibrate")], env=env, timeout=400)
     file = home / "trireme/hardware.yaml"
+    quick = [r.program, "bench", "calibrate", "--quick", "--out_dir", str(r.folder / "calibrate")]
+    refused = r.run(quick, env=env, timeout=60)
+    ring.check(refused.code == 2 and "--quick only checks the benchmark" in refused.err and "--hardware" in refused.err and not home.exists(),
+               "bench calibrate --quick keeps away from this machine's figures", str(refused))
+    result = r.run([*quick, "--hardware", str(file)], env=env, timeout=400)
     ring.require(result.code == 0 and str(file) in result.out and file.exists(), "bench calibrate writes this machine's file", str(result))
     ring.check(re.search(r"plan MODEL --cluster \d+xthis; trireme pretrain ... --predict$", result.out, re.M), "and says who reads it", result.out)
     other = r.folder / "mine.yaml"

@@ -171,7 +171,7 @@ def rests_in_host_memory(r):
 
 def is_measured(r):
     home = {"env": ring.environment(XDG_CONFIG_HOME=str(r.folder))}
-    for words in (["train", "llama-5m", "--bench.operations", "true"], ["calibrate", "--bench.quick", "true"]):
+    for words in (["train", "llama-5m", "--bench.operations", "true"], ["calibrate", "--bench.quick", "true", "--hardware", str(r.folder / "trireme/gpu.yaml")]):
         result = r.run([r.program, "bench", *words, "--accelerator", "cuda", "--out_dir", "bench"], **home)
         ring.check(result.code == 0, f"bench {words[0]} measures a GPU", str(result))
     result = r.run(r.command("profiled", accelerator="cuda", train__max_steps=13, profile="true", profile__steps=8,

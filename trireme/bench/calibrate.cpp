@@ -238,10 +238,16 @@ costs::Hardware gpu() {
   return hardware;
 }
 
+/// Which predictions read.
+fs::path own_place(const Settings& settings) { return costs::hardware_path(is_on_gpu(settings) ? "this-gpu" : "this"); }
+
 /// The file of the result. Measuring takes minutes, so a place that cannot be written is refused before.
 fs::path place_of(const Settings& settings) {
-  const fs::path file = settings.bench.hardware ? fs::path(*settings.bench.hardware)
-                                                : costs::hardware_path(is_on_gpu(settings) ? "this-gpu" : "this");
+  if (settings.bench.quick && !settings.bench.hardware)
+    throw UsageError(
+        "error: bench calibrate --quick only checks the benchmark, and its figures would replace this machine's\n"
+        "  name a file for them with --hardware, or leave --quick out");
+  const fs::path file = settings.bench.hardware ? fs::path(*settings.bench.hardware) : own_place(settings);
   const fs::path target = base::named_file(file), folder = base::parent_of(target);
   std::error_code problem;
   fs::create_directories(folder, problem);
@@ -323,7 +329,7 @@ int bench_calibrate(const Settings& settings) {
                                            hardware.disk_rate, hardware.disk_read_rate, hardware.disk_write_rate)
                              : "",
       hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(),
-      settings.bench.hardware
+      file != own_place(settings)
           ? fmt::format("Plans read it where it is named: trireme plan MODEL --cluster {}",
                         base::shell_quoted(fmt::format("{}x{}", hardware.devices, file.string())))
           : fmt::format(
