@@ -15,6 +15,7 @@
 #include "trireme/settings/validate.h"
 #include "trireme/train/chosen_offload.h"
 #include "trireme/train/foresight.h"
+#include "trireme/train/run_profile.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/written_or_told.h"
 
@@ -41,6 +42,8 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
   for (const std::string& warning : warnings(c, s.environment.world_size)) lines.push_back("warn     " + warning);
   if (const std::string best = unkept_best(c, task.num_steps(), task.held_out_samples()); !best.empty())
     lines.push_back("warn     " + best);
+  for (const std::string& short_of : unmeasured(c, task.num_steps() - start.step()))
+    lines.push_back("warn     " + short_of);
   for (const std::string& remark : choose_offload(c, s.model.config, s.environment.world_size).remarks)
     lines.push_back("warn     " + remark);
   add(start.describe());

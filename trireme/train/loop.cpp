@@ -26,8 +26,6 @@
 namespace trireme::train {
 namespace {
 
-constexpr int64_t kDrawnStep = 3;  // counted from this start; the steps before it warm up
-
 // Thrown on all ranks, before the first step.
 struct StoppedBeforeTheFirstStep {};
 

@@ -7,6 +7,7 @@
 
 #include "trireme/base/cgroup.h"
 #include "trireme/base/named_file.h"
+#include "trireme/base/text.h"
 #include "trireme/observe/timeline.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/written_or_told.h"
@@ -53,6 +54,20 @@ std::shared_ptr<observe::Profile> profile_of_run(Session& s, double peak_flops, 
   return std::make_shared<observe::Profile>(
       s.model, *s.engine,
       observe::ProfileOptions{.steps = c.profile.steps, .run = run, .folder = c.out_dir, .guard = guard});
+}
+
+std::vector<std::string> unmeasured(const Settings& settings, int64_t steps_left) {
+  if (steps_left <= 0) return {};
+  std::vector<std::string> sentences;
+  const auto needs = [&](const char* key, const char* what, int64_t steps) {
+    if (steps_left < steps)
+      sentences.push_back(
+          fmt::format("{0} {1} step {2} of a start, and this one has {3}; train longer, or leave {0} out", key, what,
+                      steps, base::plural(steps_left, "step")));
+  };
+  if (settings.profile.schedule) needs("profile.schedule", "draws", kDrawnStep);
+  if (settings.profile.measure) needs("profile", "measures from", observe::ProfileOptions().warmup + 1);
+  return sentences;
 }
 
 std::string draw_step(Session& s, int64_t step) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/observe/profile.h"
 #include "trireme/train/session.h"
@@ -14,6 +15,11 @@ namespace trireme::train {
 /// @param peak_flops           of all ranks (train/pace.h)
 /// @param evaluation_interval  steps; 0: none
 std::shared_ptr<observe::Profile> profile_of_run(Session& session, double peak_flops, int64_t evaluation_interval);
+
+constexpr int64_t kDrawnStep = 3;  ///< counted from a start; the steps before it warm up
+
+/// What a start with so many steps left is too short for: a sentence each. 0: no step, or no end is known.
+std::vector<std::string> unmeasured(const Settings& settings, int64_t steps_left);
 
 /// Draws the last step to settings.profile.schedule (observe::write_timeline). Every rank must call. Returns the line
 /// to say.

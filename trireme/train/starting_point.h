@@ -36,6 +36,9 @@ class StartingPoint {
   /// own run's. Every rank must call. Errors    CheckpointError, the same on every rank
   RunState load();
 
+  /// After load(): the step that the run goes on from; 0: a new run.
+  int64_t step() const { return step_; }
+
   /// After load(): whether evaluations before this start were of other held-out data or another objective. `moved` is
   /// what Task::restore() returned.
   bool is_measured_anew(const std::string& moved) const;
