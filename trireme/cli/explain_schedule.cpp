@@ -101,6 +101,21 @@ costs::Prediction prediction(const Settings& settings, const Explained& explaine
   return p;
 }
 
+// An option that is typed and changes nothing was meant for another picture.
+void refuse_unread_options(const ParsedSettings& parsed, const ScheduleView& view) {
+  const bool is_list = view.format == ScheduleFormat::list;
+  const auto refuse = [&](const char* key, bool is_read, const std::string& why) {
+    if (parsed.typed(key) && !is_read)
+      throw UsageError(fmt::format("error: --{} changes nothing here: {}; leave it out", key, why));
+  };
+  for (const char* rate : {"rate", "bandwidth"}) {
+    refuse(rate, !is_list, "a list has no times");
+    refuse(rate, !view.hardware, "--hardware says how fast everything is");
+  }
+  refuse("width", view.format == ScheduleFormat::text, "only --format text has columns");
+  refuse("rank", is_list, "the picture shows all ranks, and only --format list shows one");
+}
+
 std::string schedule_text(const Settings& settings, const ScheduleView& view, std::vector<std::string> remarks,
                           bool asks_for_gpus) {
   const observe::Waiting waiting("planning");
@@ -191,6 +206,7 @@ ExplainedStages plans_of_stages(const Settings& settings, plan::PlacedStages pla
 }
 
 void explain_schedule(ParsedSettings& parsed, const ScheduleView& view) {
+  refuse_unread_options(parsed, view);
   const bool asks_for_gpus = parsed.settings.accelerator == engine::Accelerator::cuda;
   std::vector<std::string> remarks;
   if (view.hardware)
