@@ -105,6 +105,16 @@ TEST(Validate, CompressionNeedsABackendThatSends) {
   EXPECT_THAT(verdict(settings, 2), HasSubstr("comm.compression bf16 needs comm.backend gloo"));
 }
 
+TEST(Validate, OnlyRanksThatThereAreAreShown) {
+  Settings settings;
+  settings.launch.log_ranks = {1, 5};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("error: launch.log_ranks names rank 5, and there is rank 0 alone"));
+  EXPECT_THAT(verdict(settings, 4), HasSubstr("error: launch.log_ranks names rank 5, and there are ranks 0 to 3"));
+  EXPECT_EQ(verdict(settings, 8), "");
+  settings.launch.rdzv_endpoint = "node:1";  // other machines may join
+  EXPECT_EQ(verdict(settings, 4), "");
+}
+
 TEST(Validate, ARunMustKnowWhenToStop) {
   Settings settings;
   settings.model.name = "llama-5m";

@@ -181,7 +181,7 @@ class Start {
 
   void check_machine() const {
     if (launches()) refuse_mpi_without_mpirun(settings_, job_.subcommand);
-    if (launches() && !settings_.launch.rdzv_endpoint) launch::check_nodes(settings_, environment_);
+    if (!is_rank_ && !settings_.launch.rdzv_endpoint) launch::check_nodes(settings_, environment_);
     if (settings_.accelerator == engine::Accelerator::cuda)
       base::require_gpus(is_rank_ ? environment_.local_rank + 1 : static_cast<int>(settings_.devices.value_or(1)));
     const std::optional<int64_t> port = job_.owns_out_dir ? settings_.train.prometheus_port : std::nullopt;

@@ -105,6 +105,16 @@ void check_mesh(const Settings& settings, const MeshShape& mesh, int64_t world_s
   check_copies(settings, mesh, problems);
 }
 
+// How many ranks an elastic job has, only its machines know.
+void check_shown_ranks(const launch::LaunchSettings& launch, int64_t world_size, config::Problems& problems) {
+  if (!launch.log_ranks || launch.rdzv_endpoint) return;
+  for (const int64_t rank : *launch.log_ranks)
+    if (rank >= world_size)
+      problems.add(fmt::format("launch.log_ranks names rank {}, and there {}", rank,
+                               world_size == 1 ? "is rank 0 alone" : fmt::format("are ranks 0 to {}", world_size - 1)),
+                   {}, "name ranks that there are, or leave it out");
+}
+
 void check_micro_batches(const Settings& settings, int64_t world_size, config::Problems& problems) {
   const train::TrainSettings& train = settings.train;
   const int64_t count = accumulation(settings, world_size);
@@ -234,6 +244,7 @@ void validate(const Settings& settings, int64_t world_size) {
     check_micro_batches(settings, world_size, problems);
   }
   check_accelerator(settings, world_size, problems);
+  check_shown_ranks(settings.launch, world_size, problems);
   Settings copy = settings;
   const config::Table table = declare(copy);
   for (const config::Section& section : table.sections())

@@ -96,6 +96,21 @@ void remove_rank_files(const fs::path& folder, std::string_view ending) {
                [&](const std::string& name) { return is_a_ranks(name, ending) || name == launch::kVerdictName; });
 }
 
+// The log's link would take the place of a file of the run, or be replaced by it. What begins with a dot is ours:
+// locks, meeting files, folders that are being written.
+void refuse_link_in_the_way(const Settings& settings) {
+  const auto& link = settings.launch.log_link;
+  if (!link) return;
+  const auto is_it = [&](std::string_view path) { return path.substr(0, path.find('/')) == *link; };
+  const bool is_a_file = std::ranges::any_of(kFiles, is_it),
+             is_a_folder = *link == kTokensFolder ||
+                           std::ranges::any_of(kRankFiles, is_it, [](const auto& f) { return f.first; });
+  if (is_a_file || is_a_folder || link->starts_with('.') || checkpoint::step_of(*link))
+    throw UsageError(fmt::format(
+        "launch.log_link {} is a name that a run uses itself in out_dir; give another one, for instance train.log",
+        *link));
+}
+
 std::string run_in(const fs::path& out_dir) {
   const fs::path file = out_dir / kRunFile;
   if (!fs::exists(file)) return "";
@@ -121,6 +136,7 @@ bool holds_a_run(const fs::path& out_dir) {
 }
 
 void refuse_another_runs_folder(const Settings& settings) {
+  refuse_link_in_the_way(settings);
   using From = train::Resume::From;
   const fs::path out_dir = settings.out_dir;
   const std::vector<fs::path> checkpoints = checkpoints_in(out_dir);

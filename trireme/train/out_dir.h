@@ -17,6 +17,8 @@ namespace trireme::train {
 // Inside out_dir, where LitGPT has them: TensorBoard's events, and the table.
 inline constexpr const char* kEventsFolder = "logs/tensorboard/version_0";
 inline constexpr const char* kCsvFile = "logs/csv/version_0/metrics.csv";
+/// Texts that are cut, and what the reference model says of them.
+inline constexpr const char* kTokensFolder = "tokens";
 
 /// train.run_name; without one as LitGPT has it: "pretrain-llama-5m", or "finetune-" and the name of the folder that
 /// the weights are from.
@@ -27,7 +29,8 @@ bool holds_a_run(const std::filesystem::path& out_dir);
 
 /// For a start that is not a restart. With settings.overwrite, refuses only if out_dir holds what the run starts from.
 ///
-/// Errors    UsageError if out_dir holds checkpoints that this run does not continue from
+/// Errors    UsageError if out_dir holds checkpoints that this run does not continue from, or if launch.log_link has a
+///           name of the run's own
 void refuse_another_runs_folder(const Settings& settings);
 
 /// With settings.overwrite: removes checkpoints, metrics, events, the loss curve, logs, flight records and ledgers of

@@ -23,6 +23,7 @@
 #include "trireme/settings/derived.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/model_source.h"
+#include "trireme/train/out_dir.h"
 #include "trireme/train/same_weights.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
@@ -173,7 +174,7 @@ fs::path cache_of(const Settings& settings, const data::PreferenceData& data) {
   const std::string key = fmt::format(
       "{} {:016x} {:016x} {} {}", fingerprint_of_reference(settings), data.data.identity.fingerprint(),
       data.data.held_out_hash, config::name_of(number_format(settings)), config::name_of(settings.model.quantize));
-  return fs::path(settings.out_dir) / "tokens" /
+  return fs::path(settings.out_dir) / kTokensFolder /
          fmt::format("references-{}.bin", base::checksum_text(base::hash_text(key)));
 }
 

@@ -27,6 +27,7 @@
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/answer_room.h"
 #include "trireme/train/chosen_offload.h"
+#include "trireme/train/out_dir.h"
 #include "trireme/train/quantized_sampler.h"
 #include "trireme/train/starting_point.h"
 
@@ -187,7 +188,7 @@ data::TrainingDataOptions training_data_options(const Settings& settings, int64_
   options.sequence = sequence;
   options.conversations = conversation_source(settings);
   options.conversations.options.max_tokens = sequence + 1;
-  options.cache_dir = fs::path(settings.out_dir) / "tokens";
+  options.cache_dir = fs::path(settings.out_dir) / kTokensFolder;
   options.vocab_size = model::config_of(settings.model).vocab_size;
   return options;
 }
