@@ -6,6 +6,9 @@ tests/settings/refusals_test.cpp's.
 """
 
 import json
+import os
+import pty
+import subprocess
 import sys
 
 import ring
@@ -237,6 +240,22 @@ def a_reader_that_goes_away_does_not_end_the_training(r):
                "a run whose reader goes away ends and saves, and says so", str(result))
 
 
+def a_terminal_shows_what_is_done(r):
+    here, there = pty.openpty()
+    command = r.command("on-a-terminal", model=TINY, train__max_steps=2, eval__interval=1)
+    process = subprocess.Popen(list(map(str, command)), cwd=r.folder, env=ring.environment(TERM="xterm"), stdin=subprocess.DEVNULL, stdout=there, stderr=there)
+    os.close(there)
+    text = b""
+    try:
+        while part := os.read(here, 1 << 16):
+            text += part
+    except OSError:  # the other end has gone
+        pass
+    os.close(here)
+    ring.check(process.wait() == 0 and b"evaluate ..." in text and b"sample ..." not in text,
+               "a terminal shows evaluations, and no sample that nobody asked for", text.decode(errors="replace"))
+
+
 def what_is_printed_goes_into_no_file(r):
     """A process that is started with closed descriptors opens its files under their numbers."""
     command = r.command("closed", model=TINY, train__max_steps=2, train__save_interval=1)
@@ -329,6 +348,7 @@ with ring.Ring(sys.argv[1]) as r:
     the_first_page_names_every_part(r)
     a_result_that_is_lost_is_no_success(r)
     a_reader_that_goes_away_does_not_end_the_training(r)
+    a_terminal_shows_what_is_done(r)
     what_is_printed_goes_into_no_file(r)
     labels_are_predicted_on_one_rank_of_any_machine(r)
     the_environment_is_checked(r)

@@ -16,7 +16,7 @@ void evaluate_first(Session& s, Task& task, Observers& observers, const Stopping
   if (stopping.stops()) return;
   s.phases.end("evaluation");
   observers.say(loss ? fmt::format("held-out loss {:.4f} before training", *loss) : task.held_out_text());
-  observers.say(task.sample(stops));
+  if (task.samples()) observers.say(task.sample(stops));
 }
 
 void make_up(Session& s, Task& task, const RunState& state, Observers& observers, const Stopping& stopping,
@@ -36,7 +36,7 @@ void make_up(Session& s, Task& task, const RunState& state, Observers& observers
   add_measures(event, s.model, {}, task.held_out_measures());
   task.add_measures(event, true);
   observers.make_up(event, s.settings.out_dir);
-  observers.sample(state.step, observers.phase("sample", [&] { return task.sample(stops); }));
+  observers.sample(state.step, task, stops);
 }
 
 }  // namespace

@@ -195,6 +195,8 @@ class Grpo : public Task {
     if (evaluated) event.measures.insert(event.measures.end(), held_out_measures_.begin(), held_out_measures_.end());
   }
 
+  bool samples() const override { return true; }
+
   // The best and the worst answer of the newest rollout.
   std::string sample(const StopCheck&) override {
     if (!s_.is_first_rank()) return "";

@@ -148,8 +148,7 @@ class Loop {
     add_measures(event, s_->model, result.measures, task_->held_out_measures());
     task_->add_measures(event, evaluates);
     observers_->step(event);
-    if (evaluates && !stopping_.stops())
-      observers_->sample(state_.step, observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
+    if (evaluates && !stopping_.stops()) observers_->sample(state_.step, *task_, safe_point_);
   }
 
   // Whether this step and a save of it would take longer than the time left; an unknown time counts as 0.

@@ -29,6 +29,7 @@
 #include "trireme/train/run_profile.h"
 #include "trireme/train/session.h"
 #include "trireme/train/stopping.h"
+#include "trireme/train/task.h"
 #include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
@@ -126,12 +127,6 @@ class Observers {
     line_->step(event);
     if (metrics_) metrics_->step(event);
   }
-  /// Text that the model has written. "": nothing.
-  void sample(int64_t step, const std::string& text) {
-    say(text);
-    if (events_ == nullptr || text.empty()) return;
-    if (!is_written([&] { events_->append_text(step, "sample", text); })) leave_out(events_);
-  }
   /// After everything that follows a step. Every rank must call.
   void end_step(int64_t step) {
     if (profile_ && profile_->is_complete()) say_report();
@@ -159,6 +154,15 @@ class Observers {
     if (profile_ && name == "save") profile_->between_steps(observe::Profile::Between::save, watch.seconds());
     if (line_) line_->phase({.kind = base::PhaseEvent::Kind::end, .name = name, .seconds = watch.seconds()});
     return result;
+  }
+
+  /// What the model writes now, if the task has it write anything. Every rank must call.
+  void sample(int64_t step, Task& task, const StopCheck& stops) {
+    if (!task.samples()) return;
+    const std::string text = phase("sample", [&] { return task.sample(stops); });
+    say(text);
+    if (events_ == nullptr || text.empty()) return;
+    if (!is_written([&] { events_->append_text(step, "sample", text); })) leave_out(events_);
   }
 
  private:

@@ -29,7 +29,8 @@ class Pretraining : public SampleTask {
     return changed;
   }
 
-  std::string sample(const StopCheck& stops) override { return sample_ ? sample_->write(stops) : ""; }
+  bool samples() const override { return sample_.has_value(); }
+  std::string sample(const StopCheck& stops) override { return sample_->write(stops); }
 
   std::vector<std::string> introduction() const override {
     std::vector<std::string> lines = {describe_data(session().settings.data, data(), *tokenizer_)};

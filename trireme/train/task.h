@@ -57,6 +57,8 @@ class Task : public StepTask {
   /// Adds to a step's measures those that no unit of the model takes; `evaluated`: evaluate() has just run.
   virtual void add_measures(base::StepEvent& event, bool evaluated) const {}
 
+  /// Whether sample() has anything to write.
+  virtual bool samples() const { return false; }
   /// A line that rank 0 prints after each evaluation: what the model says now to one prompt. "": nothing, or another
   /// rank. Every rank must call. Calls `stops` while it works.
   virtual std::string sample(const StopCheck& stops) { return ""; }
