@@ -408,9 +408,22 @@ TEST(DeepSpeed, AKeyThatItDoesNotHaveIsToldWithTheNearest) {
   EXPECT_THAT(refused(R"({"train_batch_size": 4, "stage": 3})"), HasSubstr("there is zero_optimization.stage"));
 }
 
-TEST(DeepSpeed, ItsFileIsStrictJson) {
-  EXPECT_THAT(refused("{\n\"train_batch_size\": 4,\n}"), HasSubstr("ds.json is not valid JSON: syntax error"));
-  EXPECT_THAT(refused("{\n\"train_batch_size\": 4,\n}"), HasSubstr("\n  ds.json:3: }"));
+// Its own reader is Hjson's.
+TEST(DeepSpeed, CommentsAndALastCommaAreReadOver) {
+  EXPECT_EQ(refused("# ours\n{ // all\n\"train_batch_size\": 4, /* of\nall */ \"zero_optimization\": "
+                    "{\"stage\": 1, # later\n},\n} // end"),
+            "");
+  EXPECT_THAT(refused("{ /* a\nb */ \"train_batch_size\": 4,\n\"train_batch_sizes\": \"a // b # \\\" /* c\", # d\n}"),
+              HasSubstr("DeepSpeed has no key train_batch_sizes\n  ds.json:3: \"train_batch_sizes\": \"a // b"));
+  for (const char* broken : {"{\"train_batch_size\": 4 /* }", "{,}", "{\"train_batch_size\": 4,,}",
+                             "{\"train_batch_size\": [,]}", "{\"train_batch_size\": 4 / 2}"})
+    EXPECT_THAT(refused(broken), HasSubstr("ds.json is not valid JSON: ")) << broken;
+}
+
+TEST(DeepSpeed, ItsFileIsJson) {
+  EXPECT_THAT(refused("{\n\"train_batch_size\": 4\n\"seed\": 5}"),
+              HasSubstr("ds.json is not valid JSON: syntax error"));
+  EXPECT_THAT(refused("{\n\"train_batch_size\": 4\n\"seed\": 5}"), HasSubstr("\n  ds.json:3: \"seed\": 5}"));
   EXPECT_THAT(refused("{\"seed\": 4,\n\"train_batch_size\": 4,\n\"seed\": 5}"),
               HasSubstr("seed is set twice in ds.json"));
   EXPECT_THAT(refused(R"({"train_batch_size": "many"})"), HasSubstr("train_batch_size wants a whole number, not many"));

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "trireme/base/json.h"
@@ -142,20 +145,50 @@ class Events : public nlohmann::json_sax<SortedJson> {
   bool is_empty_ = true;  // the innermost object has no key yet
 };
 
+// The same text with spaces in place of comments and of commas behind a last entry, so that all else stays where it is.
+// A comment without an end stays, and is no JSON.
+std::string plain_json(std::string text) {
+  char before = '\0';  // the last character that counts
+  size_t comma = std::string::npos;  // if that is it
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    const bool is_block = rest.starts_with("/*");
+    if (is_block || rest.starts_with("//") || rest.starts_with('#')) {
+      const size_t end = is_block ? rest.find("*/", 2) : std::min(rest.find('\n'), rest.size());
+      if (end == std::string_view::npos) return text;
+      const size_t length = is_block ? end + 2 : end;
+      std::replace_if(
+          text.begin() + static_cast<std::ptrdiff_t>(i), text.begin() + static_cast<std::ptrdiff_t>(i + length),
+          [](char c) { return c != '\n'; }, ' ');
+      i += length - 1;
+      continue;
+    }
+    const char c = text[i];
+    if (c == ' ' || c == '\t' || c == '\n' || c == '\r') continue;
+    if ((c == '}' || c == ']') && comma != std::string::npos) text[comma] = ' ';
+    comma = c == ',' && before != ',' && before != '{' && before != '[' ? i : std::string::npos;
+    before = c;
+    if (c != '"') continue;
+    for (++i; i < text.size() && text[i] != '"'; ++i)
+      if (text[i] == '\\') ++i;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<Given> read_json_tree(std::string contents, const std::string& name, Problems& problems) {
   FileText text(std::move(contents), name, problems);
-  if (const auto at = base::json_too_deep_at(text.contents())) {
+  const std::string plain = plain_json(text.contents());
+  if (const auto at = base::json_too_deep_at(plain)) {
     problems.add(fmt::format("{} nests more than {} levels deep", name, base::kDeepestJson),
                  {text.place(text.line_of_byte(*at))}, "");
     return {};
   }
   size_t consumed = 0;
   Events events(text, consumed, problems);
-  const char* begin = text.contents().data();
-  SortedJson::sax_parse(CountingIterator{begin, &consumed}, CountingIterator{begin + text.contents().size(), &consumed},
-                        &events);
+  SortedJson::sax_parse(CountingIterator{plain.data(), &consumed},
+                        CountingIterator{plain.data() + plain.size(), &consumed}, &events);
   return text.take();
 }
 
