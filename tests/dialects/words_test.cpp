@@ -294,6 +294,9 @@ TEST(Trl, SchedulesOfTransformersHaveTheirOptions) {
   EXPECT_EQ(cosine.train.lr_decay, optim::LrDecay::cosine);
   EXPECT_DOUBLE_EQ(cosine.train.min_lr.value_or(0), 5e-6);
   EXPECT_EQ(of("cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 2e-7}\n").train.min_lr, 2e-7);
+  EXPECT_EQ(of("cosine_with_min_lr\nlr_scheduler_kwargs: '{\"min_lr\": 3e-7}'\n").train.min_lr,
+            3e-7);  // JSON as a text
+  EXPECT_EQ(of("linear\nlr_scheduler_kwargs: '{}'\n").train.min_lr, 0);
   const Settings power = of("polynomial\nlr_scheduler_kwargs: {power: 2}\n");
   EXPECT_EQ(power.train.lr_decay, optim::LrDecay::polynomial);
   EXPECT_EQ(power.lr_schedule.power, 2);
@@ -301,6 +304,8 @@ TEST(Trl, SchedulesOfTransformersHaveTheirOptions) {
   EXPECT_EQ(of("inverse_sqrt\nlr_scheduler_kwargs: {timescale: 9}\n").lr_schedule.timescale, 9);
   EXPECT_EQ(of("linear\n").train.min_lr, 0);
   const auto refused = [&](const std::string& more) { return refusal_of("grpo.yaml", start + more, "", "grpo"); };
+  EXPECT_THAT(refused("linear\nlr_scheduler_kwargs: '{\"min_lr\": }'\n"),
+              HasSubstr("lr_scheduler_kwargs is not valid JSON: "));
   EXPECT_THAT(refused("cosine_with_min_lr\n"), HasSubstr("say min_lr or min_lr_rate in lr_scheduler_kwargs"));
   EXPECT_THAT(refused("cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-7, min_lr_rate: 0.1}\n"),
               HasSubstr("keep one of them"));

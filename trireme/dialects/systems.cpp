@@ -50,6 +50,29 @@ void rename_maps(const Dialect& dialect, Given& given) {
   }
 }
 
+// transformers takes a map as a text of JSON, too: '{"min_lr": 1e-5}' is the map that it stands for.
+std::vector<Given> with_maps_of_texts(const Dialect& dialect, std::vector<Given> entries, config::Problems& problems) {
+  if (&dialect != &trl()) return entries;
+  std::vector<Given> all;
+  for (Given& entry : entries) {
+    const std::string below = entry.key + ".";
+    const bool is_map = entry.kind == Given::Kind::scalar && entry.text.starts_with('{') &&
+                        std::ranges::any_of(dialect.rows, [&](const Row& row) { return row.key.starts_with(below); });
+    if (!is_map) {
+      all.push_back(std::move(entry));
+      continue;
+    }
+    std::vector<Given> inside = config::read_json_tree(entry.text, entry.key, problems);
+    if (inside.empty()) inside.push_back({.kind = Given::Kind::section});
+    for (Given& one : inside) {
+      one.key = one.key.empty() ? entry.key : below + one.key;
+      one.source = entry.source;
+      all.push_back(std::move(one));
+    }
+  }
+  return all;
+}
+
 // --node-rank
 std::string with_underscores(std::string_view word) {
   std::string plain(word);
@@ -170,6 +193,7 @@ config::ForeignSettings Systems::read(const config::ForeignFile& file, const con
   const Dialect* dialect = named(file.dialect);
   if (dialect == nullptr) return {};
   config::ForeignFile renamed = file;
+  renamed.entries = with_maps_of_texts(*dialect, std::move(renamed.entries), problems);
   for (Given& entry : renamed.entries) rename_maps(*dialect, entry);
   return Reading(*dialect, renamed, table, parsed, command, surroundings_, problems).run();
 }
