@@ -139,6 +139,25 @@ TEST(Good, AnyDamagedFileThatVerifyFindsWithoutTensorsIsPassedOver) {
   EXPECT_EQ(find_latest(out.path()), newer);
 }
 
+TEST(Good, WeightsAloneAreNoCheckpointOfARunWhateverTheirFolderIsCalled) {
+  const ScratchFolder out;
+  for (const int64_t step : {2, 4}) save_sample(out.path(), step, 1);
+  const fs::path weights = rewrite(out / "step-00000004", out / "step-9", {.weights_only = true}).path;
+  EXPECT_EQ(verdict_of(weights).kind, Kind::weights_alone);
+  EXPECT_EQ(list_checkpoints(out.path())[0].verdict.problem, "it holds weights alone");
+  EXPECT_EQ(find_latest(out.path()), out / "step-00000004");
+  EXPECT_EQ(newest_or_itself(out.path()), out / "step-00000004");
+  EXPECT_THAT(leave_later_behind(out.path(), 2), testing::ElementsAre(out / "step-00000004"));
+  save_sample(out.path(), 10, 1);
+  save_sample(out.path(), 11, 1);
+  keep_last_checkpoints(out.path(), 11, 2);
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000010", "step-00000011", "step-9"))
+      << "they do not count and stay";
+  const ScratchFolder alone;
+  rewrite(weights, alone / "step-9", {.weights_only = true});
+  EXPECT_EQ(newest_or_itself(alone.path()), alone / "step-9") << "no run is there that could be meant";
+}
+
 TEST(Good, WhatIsPassedOverIsSaidOnce) {
   const ScratchFolder out;
   const fs::path good = save_sample(out.path(), 4, 1), damaged = save_sample(out.path(), 5, 1),

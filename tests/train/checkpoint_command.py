@@ -112,6 +112,15 @@ class Suite:
         result = self.command("reshard", self.second, small)
         ring.check(result.code == 2 and "exists already" in result.err, "reshard: a folder that exists is refused", str(result))
 
+    def keeps_weights_out_of_runs(self):
+        """Weights alone in a run's folder would count as its newest step."""
+        for words in (["checkpoint", "consolidate", self.first], ["convert", self.first], ["checkpoint", "reshard", str(self.ring.folder / "whole")]):
+            result = self.ring.run([self.ring.program, *words, str(self.out / "step-9")])
+            ring.check(result.code == 2 and f"would be a step of the run in {self.out}" in result.err and not (self.out / "step-9").exists(),
+                       f"{' '.join(words[:-1])}: weights alone are no step of a run", str(result))
+        row = self.command("list", self.ring.folder / "whole").out.splitlines()[-1]
+        ring.check("weights alone: no run can go on from them" in row, "list: weights alone are called so", row)
+
     def refuses_what_is_no_file(self):
         """A named pipe has no writer: whoever opens it to read waits for ever."""
         model = self.ring.folder / "pipes"
@@ -180,6 +189,7 @@ with ring.Ring(sys.argv[1]) as r:
     suite.verifies()
     suite.differs()
     suite.rewrites()
+    suite.keeps_weights_out_of_runs()
     suite.keeps_private_what_is()
     suite.refuses_what_is_no_file()
     suite.dates()

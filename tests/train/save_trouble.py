@@ -236,8 +236,15 @@ def anybodys_folder(r):
     plain = r.folder / "plain"
     result = r.run([r.program, "checkpoint", "consolidate", str(r.folder / "source/step-00000002"), str(plain)])
     ring.require(result.code == 0, "consolidate", str(result))
-    (plain / "manifest.json").unlink()
-    result = r.run(r.command("from-plain", **settings("sync", train__max_steps=1, resume=plain)))
+    for what in ("weights alone", "and without a manifest"):
+        for words in ([], ["--dry_run", "true"]):
+            result = r.run([*r.command("from-plain", **settings("sync", train__max_steps=1, resume=plain)), *words])
+            ring.check(result.code == 2 and f"resume: {plain} holds weights and no state of a run; begin a new run from them: trireme pretrain {plain}" in result.err,
+                       f"{what}: no run goes on from them{' '.join(['', *words])}", str(result))
+        (plain / "manifest.json").unlink(missing_ok=True)
+    command = r.command("from-plain", **settings("sync", model={}, train__max_steps=1))
+    command[command.index("llama-5m")] = str(plain)
+    result = r.run(command)
     lines = [line for line in result.out.splitlines() if "it has no manifest, so nothing in it could be verified" in line]
     ring.check(result.code == 0 and len(lines) == 1, "a folder without a manifest loads, with one line saying so", str(result))
 

@@ -80,8 +80,10 @@ Verdict verdict_of(const fs::path& folder) try {
   if (!checkpoint.has_manifest) return {Kind::damaged, fmt::format("{} is missing", kManifestName)};
   const Manifest& manifest = checkpoint.manifest;
   if (!manifest.ruined.empty()) return {Kind::ruined, problem_of_ruined(manifest.ruined)};
-  if (manifest.left_behind.empty()) return {};
-  return {Kind::left_behind, fmt::format("it is marked as left behind: {}", manifest.left_behind)};
+  if (!manifest.left_behind.empty())
+    return {Kind::left_behind, fmt::format("it is marked as left behind: {}", manifest.left_behind)};
+  if (!manifest.files.contains(kStateName)) return {Kind::weights_alone, "it holds weights alone"};
+  return {};
 } catch (const UnreadableError& error) {
   return {Verdict::Kind::unreadable, error.what()};
 } catch (const Error& error) {
@@ -105,8 +107,10 @@ fs::path newest_or_itself(const fs::path& folder) {
       throw UnreadableError(
           fmt::format("{}; make it readable, or name the checkpoint that is meant", newer.verdict.problem),
           newer.path.string());
-  for (const PassedOver& newer : passed_over)
+  for (const PassedOver& newer : passed_over) {
+    if (!found && newer.verdict.kind == Verdict::Kind::weights_alone) return newer.path;
     warn_once(newer.path, fmt::format("passed over {}: {}", newer.path.string(), newer.verdict.problem));
+  }
   return found.value_or(folder);
 }
 
@@ -156,6 +160,7 @@ std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t ste
   int kept = 1;
   for (const StepFolder& folder : list_step_folders(out_dir)) {
     if (folder.step >= step || !fs::exists(folder.path / kManifestName)) continue;
+    if (!fs::exists(folder.path / kStateName)) continue;  // weights alone are not the run's
     bool goes = newest == Kind::good && kept >= keep_last;
     if (!goes) {
       const Kind kind = verdict_of(folder.path).kind;

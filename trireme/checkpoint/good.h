@@ -3,7 +3,8 @@
 //
 // A good checkpoint is complete, and its training had not diverged. A training that diverged saves complete checkpoints
 // too. Their manifests mark them as ruined; they are kept, but never count as the newest good one. Nor do those that a
-// run left behind when it went on from an older checkpoint: they belong to another history.
+// run left behind when it went on from an older checkpoint: they belong to another history. Weights alone, as
+// `checkpoint consolidate` writes them, are no checkpoint of a run.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct Verdict {
     damaged,  ///< its bytes differ from those that were saved, or it has no manifest
     ruined,  ///< complete, but the training had diverged
     left_behind,  ///< complete, but later than the checkpoint from which a run of the folder went on
+    weights_alone,  ///< complete, but without a run's state, so that no run can go on from it
     unreadable  ///< a system error prevents reading it, so its state is unknown
   };
   Kind kind = Kind::good;
@@ -45,9 +47,9 @@ struct PassedOver {
 std::optional<std::filesystem::path> find_latest(const std::filesystem::path& out_dir,
                                                  std::vector<PassedOver>* passed_over = nullptr);
 
-/// What a user means who names a folder: its newest good checkpoint, or, if it has none, the folder itself. Warns of
-/// each newer checkpoint that is passed over, once in a process, and of ranks on the first: commands ask several times.
-/// A launcher has warned for its ranks (kToldVariable).
+/// What a user means who names a folder: its newest good checkpoint, or, if it has none, its newest weights alone, or
+/// the folder itself. Warns of each newer checkpoint that is passed over, once in a process, and of ranks on the first:
+/// commands ask several times. A launcher has warned for its ranks (kToldVariable).
 /// Errors    UnreadableError: a newer one cannot be read, and may be the newest good one
 std::filesystem::path newest_or_itself(const std::filesystem::path& folder);
 
@@ -73,7 +75,8 @@ std::vector<std::filesystem::path> leave_later_behind(const std::filesystem::pat
 /// Deletes checkpoints older than `step` until `keep_last` good ones are left; the checkpoint of `step` counts. If it
 /// is ruined, no good one is deleted; if it is damaged or keep_last < 1, nothing is. Of the ruined ones only the newest
 /// stays, and none behind which a good one was saved; those that were left behind go with a good one. Never deletes
-/// checkpoints newer than `step`, folders without a manifest, and folders that are or contain one of `protected_paths`.
+/// checkpoints newer than `step`, folders without a manifest or a run's state, and folders that are or contain one of
+/// `protected_paths`.
 /// @returns  the folders deleted
 std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step,
                                                          int keep_last,

@@ -23,6 +23,7 @@
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/settings.h"
 #include "trireme/checkpoint/verify.h"
 #include "trireme/cli/command.h"
@@ -132,6 +133,7 @@ double done_share(int64_t done, int64_t total) {
 std::string kind_of(const ck::FolderInfo& info) {
   if (info.verdict.kind == ck::Verdict::Kind::ruined) return "RUINED: " + info.verdict.problem;
   if (info.verdict.kind == ck::Verdict::Kind::left_behind) return "LEFT BEHIND: " + info.verdict.problem;
+  if (info.verdict.kind == ck::Verdict::Kind::weights_alone) return "weights alone: no run can go on from them";
   if (!info.verdict.good()) return "NOT COMPLETE: " + info.verdict.problem;
   return info.ours ? "complete" : "no manifest: not written by Trireme, cannot be verified";
 }
@@ -268,6 +270,8 @@ int rewrite(Arguments arguments, const std::string& command) {
         "into its base with trireme merge_lora",
         words->folders[0]));
   refuse_in_a_running_jobs_folder(words->folders[1]);
+  if (options.weights_only || !base::is_file(std::filesystem::path(words->folders[0]) / ck::kStateName))
+    refuse_weights_among_a_runs_steps(words->folders[1]);
   if (options.weights_only) formats::check_model_folder(words->folders[0]);
   base::make_files_as_private_as(std::vector<std::filesystem::path>{words->folders[0]});
   launch::install_stop_signal();

@@ -63,6 +63,7 @@ ParsedSettings read_conversion(std::vector<std::string> words,
 
 void convert(const checkpoint::ConvertSettings& settings) {
   refuse_in_a_running_jobs_folder(settings.out);
+  refuse_weights_among_a_runs_steps(settings.out);
   base::make_files_as_private_as(
       std::vector<std::filesystem::path>{checkpoint::find_latest(settings.source).value_or(settings.source)});
   launch::install_stop_signal();

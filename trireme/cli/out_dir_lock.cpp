@@ -1,7 +1,13 @@
 #include "trireme/cli/out_dir_lock.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/manifest.h"
 #include "trireme/launch/machines/nodes.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/out_dir.h"
@@ -19,6 +25,17 @@ void refuse_in_a_running_jobs_folder(const std::filesystem::path& written) {
   launch::refuse_while_in_use(named);
   if (named.filename().string().starts_with("step-"))
     launch::refuse_while_in_use(named.has_parent_path() ? named.parent_path() : ".");
+}
+
+void refuse_weights_among_a_runs_steps(const std::filesystem::path& written) {
+  if (!checkpoint::step_of(written)) return;
+  const std::filesystem::path run = base::parent_of(written.has_filename() ? written : written.parent_path());
+  for (const checkpoint::StepFolder& step : checkpoint::list_step_folders(run))
+    if (base::is_file(step.path / checkpoint::kStateName))
+      throw UsageError(
+          fmt::format("error: {} would be a step of the run in {}, and weights alone are none; give the folder another "
+                      "name, or another place",
+                      written.string(), run.string()));
 }
 
 void OutDirLock::take(const std::string& subcommand, const Settings& settings,

@@ -18,6 +18,12 @@ namespace trireme::cli {
 /// Errors    UsageError naming the job
 void refuse_in_a_running_jobs_folder(const std::filesystem::path& written);
 
+/// For commands that write weights alone: refuses to write them as a step of a run. They would count as its newest
+/// checkpoint by their name, and no run can go on from them.
+///
+/// Errors    UsageError naming the run's folder
+void refuse_weights_among_a_runs_steps(const std::filesystem::path& written);
+
 class OutDirLock {
  public:
   /// Returns when a process of this job holds the lock on out_dir.

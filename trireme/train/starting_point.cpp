@@ -9,9 +9,11 @@
 #include "trireme/adapt/base_fingerprint.h"
 #include "trireme/adapt/from_settings.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/fall_back.h"
+#include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/settings/parse.h"
 #include "trireme/settings/take_over.h"
@@ -50,6 +52,21 @@ std::optional<std::filesystem::path> newest_good(const std::filesystem::path& fo
   return found;
 }
 
+/// Weights without a run's state would begin anew at step 0, beside or in the place of the run that is meant.
+void refuse_weights_alone(const fs::path& folder) {
+  if (base::is_file(folder / checkpoint::kStateName)) return;
+  const std::string quoted = base::shell_quoted(folder.string());
+  if (adapt::is_adapter_folder(folder))
+    throw UsageError(
+        fmt::format("resume: {} holds an adapter and no state of a run; begin a new run from it: trireme finetune_lora "
+                    "BASE --lora.initial_adapter {}",
+                    folder.string(), quoted));
+  if (checkpoint::holds_weights(folder))
+    throw UsageError(
+        fmt::format("resume: {} holds weights and no state of a run; begin a new run from them: trireme pretrain {}",
+                    folder.string(), quoted));
+}
+
 }  // namespace
 
 std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoint::PassedOver>* passed_over) {
@@ -68,6 +85,7 @@ std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoi
   if (!fs::exists(folder)) throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
   if (!fs::is_directory(folder))
     throw UsageError(fmt::format("resume: {} is a file; name a run's out_dir, or a checkpoint in it", folder.string()));
+  refuse_weights_alone(folder);
   return folder;
 }
 

@@ -18,7 +18,8 @@ std::filesystem::path starting_weights(const Settings& settings);
 
 /// The checkpoint that `resume` means; empty: a new run. Newer checkpoints that are not good are added to
 /// `passed_over`.
-/// Errors    UsageError if a required checkpoint does not exist, if none is good, or if a newer one cannot be read
+/// Errors    UsageError if a required checkpoint does not exist, if none is good, if a newer one cannot be read, or if
+///           the named folder holds weights without the state of a run
 std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoint::PassedOver>* passed_over = nullptr);
 
 class StartingPoint {
