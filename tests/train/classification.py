@@ -400,6 +400,12 @@ def check_refusals(r):
         ring.require("classifies texts and writes none" in result.err, f"{command} is refused", result.err)
     result = program(r, "finetune_full", "bert-tiny", "--task", "classify", "--data", "JSON", "--data.json_path", good, "--train.max_steps", 1,
                      "--train.global_batch_size", 4, "--train.max_seq_length", 8, "--out_dir", r.folder / "cut")
+    for words, most in (([], 8), (["--max_seq_length", 4], 4)):
+        judged = program(r, "evaluate", r.folder / "cut", "--classify", good, *words, "--evaluate.json", r.folder / "cut.json")
+        report = json.loads((r.folder / "cut.json").read_text())["classify"]
+        ring.require(f" cut to {most} tokens" in judged.out and report["max_seq_length"] == most, f"evaluate cuts texts as training does, or as asked {words}", str(judged))
+    judged = program(r, "evaluate", r.folder / "cut", "--classify", good, "--max_seq_length", 4096)
+    ring.require("texts have at most 512 tokens, as the model has no more positions" in judged.text, "a limit above the model's is said", str(judged))
     long = program(r, "finetune_full", r.folder / "bert", "--task", "classify", "--data", "JSON", "--data.json_path", good, "--train.max_steps", 1,
                    "--train.max_seq_length", 1000, code=2)
     ring.require("90 positions; its weights hold no others, so set a shorter sequence" in long.err, "learned positions end where the weights do", long.err)

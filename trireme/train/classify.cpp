@@ -129,6 +129,8 @@ int64_t texts_at_once(const Settings& s) {
 
 }  // namespace
 
+int64_t default_text_tokens(const model::ModelConfig& model) { return std::min(kTokens, model.longest_sequence()); }
+
 void complete_classification(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::classify || s.model.name.empty()) return;
@@ -139,7 +141,7 @@ void complete_classification(ParsedSettings& parsed) {
     return !parsed.given(key) &&
            (found == parsed.provenance.end() || found->second.kind != config::Source::Kind::checkpoint);
   };
-  if (!s.train.max_seq_length) s.train.max_seq_length = std::min(kTokens, model::config_of(s.model).longest_sequence());
+  if (!s.train.max_seq_length) s.train.max_seq_length = default_text_tokens(model::config_of(s.model));
   if (is_default("train.micro_batch_size")) s.train.micro_batch_size = texts_at_once(s);
 }
 

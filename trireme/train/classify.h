@@ -1,6 +1,7 @@
 // Classification: a task (train/task.h) that learns which label a text has (docs/classification.md).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 
@@ -15,6 +16,9 @@ namespace trireme::train {
 /// Cost      may read the training texts once
 /// Errors    UsageError: as data::labels_of; a head with another number of labels; settings that have no meaning here
 void complete_classification(ParsedSettings& parsed);
+
+/// Tokens of the longest text that such a model reads whole, if nobody says how many.
+int64_t default_text_tokens(const model::ModelConfig& model);
 
 /// As MakeTask.
 std::unique_ptr<Task> make_classification(Session& session, const std::filesystem::path& resume,

@@ -323,7 +323,8 @@ int classify(const Settings& settings) {
   if (r.contains("loss")) warn_if_not_finite("classification", r["loss"].get<double>(), e.checkpoint);
   std::string cut;
   if (const auto count = r["cut"].get<int64_t>(); count > 0)
-    cut = fmt::format(", {} cut to the model's length", base::human_count(count));
+    cut = fmt::format(", {} cut to {}", base::human_count(count),
+                      base::plural(r["max_seq_length"].get<int64_t>(), "token"));
   if (r.contains("accuracy"))
     fmt::print("classification   accuracy {:.4f}   macro F1 {:.4f}   loss {:.5f} nats a text   ({}{})\n",
                r["accuracy"].get<double>(), r["macro_f1"].get<double>(), r["loss"].get<double>(),

@@ -10,11 +10,15 @@
 #include <span>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/base/named_file.h"
+#include "trireme/base/parse_whole.h"
 #include "trireme/base/text.h"
 #include "trireme/data/labeled_data.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
+#include "trireme/train/checkpointing.h"
+#include "trireme/train/classify.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/measures.h"
 #include "trireme/train/model_source.h"
@@ -50,6 +54,18 @@ std::vector<data::LabeledText> texts_of(const Settings& settings) {
   return texts;
 }
 
+// As many as in training, so that both judge the same texts. `trained`: the setting of the run that saved the folder.
+int64_t most_tokens(const Settings& settings, const Opened& o) {
+  const int64_t longest = o.config.longest_sequence();
+  const std::string trained = saved_setting(o.folder, "train.max_seq_length");
+  const int64_t usual = base::parse_whole<int64_t>(trained).value_or(default_text_tokens(o.config));
+  const int64_t most = std::min(settings.evaluate.max_seq_length.value_or(usual), longest);
+  if (settings.evaluate.max_seq_length.value_or(0) > most)
+    base::info("evaluate.max_seq_length {}: texts have at most {}, as the model has no more positions",
+               *settings.evaluate.max_seq_length, base::plural(most, "token"));
+  return most;
+}
+
 // What is said about a text with these logits.
 std::string line_of(const at::Tensor& logits, const std::vector<std::string>& labels) {
   const at::Tensor p = at::softmax(logits, 0);
@@ -76,8 +92,7 @@ nlohmann::ordered_json predict_labels(const Settings& settings) {
   const auto classifier = open_classifier(o.folder, inference_precision(settings));
   const std::vector<data::LabeledText> texts = texts_of(settings);
   const std::vector<std::string>& labels = o.config.classifier.labels;
-  const int64_t most =
-      std::min(settings.evaluate.max_seq_length.value_or(o.config.longest_sequence()), o.config.longest_sequence());
+  const int64_t most = most_tokens(settings, o);
   const data::TextEncoder encoder(*o.tokenizer, most);
   std::vector<model::Classifier::Text> inputs;
   int64_t cut = 0, judged = 0;
@@ -108,7 +123,8 @@ nlohmann::ordered_json predict_labels(const Settings& settings) {
   }
   if (settings.evaluate.predictions)
     base::write_named_file(*settings.evaluate.predictions, base::join(lines, "\n") + "\n");
-  nlohmann::ordered_json report = {{"texts", texts.size()}, {"labelled", judged}, {"cut", cut}};
+  nlohmann::ordered_json report = {
+      {"texts", texts.size()}, {"labelled", judged}, {"max_seq_length", most}, {"cut", cut}};
   if (judged == 0) return report;
   for (double& sum : sums) sum /= double(judged);
   report["loss"] = sums.front();
