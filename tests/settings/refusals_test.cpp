@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "settings_test.h"
 #include "trireme/config/declaration.h"
@@ -342,6 +343,23 @@ TEST(Refusals, OfResultsThatWouldBeWrittenOverAnotherFile) {
   EXPECT_THAT(both, HasSubstr("evaluate.json new.json is the file of evaluate.predictions, too"));
   EXPECT_EQ(both.find("error:"), both.rfind("error:")) << both;
   EXPECT_EQ(refusal_of_places("--evaluate.json a.json --evaluate.predictions b.jsonl --evaluate.text c.txt"), "");
+}
+
+TEST(Refusals, OfFilesOfTheModelThatIsRead) {
+  namespace fs = std::filesystem;
+  const fs::path run = fs::temp_directory_path() / fmt::format("results-beside-a-model-{}", ::getpid());
+  const std::string model = (run / "step-00000001").string();
+  fs::create_directories(model);
+  for (const char* name : {"config.json", "model.safetensors"}) std::ofstream(fs::path(model) / name) << "{}";
+  for (const std::string& named : {model, run.string(), run.string() + "/"})
+    for (const char* name : {"model.safetensors", "config.json"})
+      EXPECT_THAT(refusal_of_places(fmt::format("--evaluate.checkpoint {} --evaluate.json {}/{}", named, model, name)),
+                  testing::AllOf(HasSubstr(fmt::format("{}/{} is a file of the model in {}", model, name, model)),
+                                 HasSubstr("name one in another folder")));
+  EXPECT_EQ(refusal_of_places(fmt::format("--evaluate.checkpoint {0} --evaluate.json {0}/new.json", model)), "");
+  EXPECT_EQ(refusal_of_places(fmt::format("--evaluate.checkpoint other --evaluate.json {}/config.json", model)), "")
+      << "which nothing reads";
+  fs::remove_all(run);
 }
 
 TEST(Refusals, OfACommandsOwnFiles) {

@@ -64,6 +64,22 @@ struct NamedFile {
   fs::path path;
 };
 
+// The folder of a model that a setting names, or a checkpoint in a run's folder that one names, if `target` is a file
+// of it. A folder's other files are not told from the model's own.
+std::optional<fs::path> model_that_holds(const fs::path& target, const std::vector<NamedFile>& named) {
+  const fs::path folder = fs::absolute(target).lexically_normal().parent_path();
+  const auto has = [&](const char* name) { return is_there(folder / name); };
+  if (!is_there(target) || !(has("config.json") || has("adapter_config.json") || has("manifest.json")))
+    return std::nullopt;
+  for (const NamedFile& other : named) {
+    std::error_code ignored;
+    if (other.is_result || other.key == "out_dir") continue;
+    if (fs::equivalent(other.path, folder, ignored) || fs::equivalent(other.path, folder.parent_path(), ignored))
+      return folder;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> texts_of(const config::Setting& setting) {
   if (auto* const* text = std::get_if<std::string*>(&setting.value)) return {**text};
   if (auto* const* text = std::get_if<std::optional<std::string>*>(&setting.value))
@@ -116,6 +132,9 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
     else if (other != named.end())
       problems.add(fmt::format("{} is the file of {}, too", what, other->key), {},
                    "one would be written over the other; name another file");
+    else if (const auto model = model_that_holds(target, named))
+      problems.add(fmt::format("{} is a file of the model in {}", what, model->string()), {},
+                   "results take the place of a file; name one in another folder");
   }
 }
 
