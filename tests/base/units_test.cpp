@@ -30,6 +30,8 @@ TEST(Units, BytesReadDecimalAndBinaryUnits) {
   EXPECT_EQ(parse_bytes("5 gb"), 5'000'000'000);
   EXPECT_EQ(parse_bytes("1.5GiB"), int64_t{3} << 29);
   EXPECT_EQ(parse_bytes("123"), 123);
+  EXPECT_EQ(parse_bytes("1.3GiB"), 1'395'864'371) << "to the nearest byte";
+  EXPECT_EQ(parse_bytes("1.001GB"), 1'001'000'000);
   for (const char* text : {"", "MiB", "5 G", "5 giga", "-1MB", "1.5B", "1e30GB"}) {
     EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
   }

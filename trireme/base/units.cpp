@@ -106,7 +106,8 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
     if (unit != lower(name)) continue;
     if (bytes == 1) return parse_count(text.substr(0, length));
     const std::optional<double> number = parse_number(text.substr(0, length));
-    return number ? whole(*number * static_cast<double>(bytes)) : std::nullopt;
+    // 1.3 GiB are no whole number of bytes, and nobody means that.
+    return number ? whole(std::round(*number * static_cast<double>(bytes))) : std::nullopt;
   }
   return std::nullopt;
 }

@@ -18,7 +18,7 @@ std::optional<int64_t> parse_count(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 
 /// Bytes: a count with an optional unit B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024) in
-/// upper or lower case, with or without a blank before it. "1.5GiB" is allowed if the bytes are whole. Never negative.
+/// upper or lower case, with or without a blank before it. "1.3GiB" is rounded to whole bytes. Never negative.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
 /// A time: numbers with units ms, s, m, h, d in falling order ("1h30m", "250ms"); a bare number is seconds.
