@@ -95,6 +95,20 @@ TEST(Prompts, AConversationMayStandUnderPrompt) {
   EXPECT_EQ(prompts[1].text, "It is");
 }
 
+TEST(Prompts, AJsonListIsReadAsLinesAre) {
+  const data::TemporaryFolder folder;
+  const auto file =
+      folder.write("prompts.json", "[\n  {\"prompt\": \"It is\"},\n  {\"prompt\": \"We are\", \"answer\": 4}\n]\n");
+  const std::vector<Prompt> prompts = read_prompts(file, "generate.prompts");
+  ASSERT_EQ(prompts.size(), 2);
+  EXPECT_EQ(prompts[0].text, "It is");
+  EXPECT_EQ(prompts[1].text, "We are");
+  EXPECT_EQ(prompts[1].line, 3);
+  base::write_file_atomic(file, "[{\"prompt\": 1}]");
+  EXPECT_THAT(data::refusal([&] { read_prompts(file, "generate.prompts"); }),
+              testing::HasSubstr("prompts.json:1 (record 0): \"prompt\" is neither a text nor a list of messages"));
+}
+
 TEST(Prompts, AFileThatIsNotThereOrEmptyIsRefusedByTheNameOfItsSetting) {
   const data::TemporaryFolder folder;
   const auto file = folder / "prompts.jsonl";

@@ -115,6 +115,17 @@ TEST(ReadScoredTexts, NoEndStandsBetweenPromptAndCompletion) {
   EXPECT_THAT(texts.at(1).tokens, ElementsAre(kBegin, 'x', kEnd));
 }
 
+TEST(ReadScoredTexts, AJsonListIsReadAsLinesAre) {
+  const data::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "texts.json";
+  std::ofstream(path) << "[{\"text\": \"x he\"},\n {\"text\": \"xy\"}]\n";
+  const text::PipelineTokenizer tokenizer = tokenizer_with_he();
+  EXPECT_EQ(read_scored_texts(path, &tokenizer, 259).size(), 2u);
+  std::ofstream(path) << "[{\"text\": \"x he\"}";
+  EXPECT_THAT(data::refusal([&] { read_scored_texts(path, &tokenizer, 259); }),
+              HasSubstr("the JSON list does not end"));
+}
+
 TEST(EncodePair, ATextWithoutATokenOfItsOwnIsRefused) {
   const text::PipelineTokenizer tokenizer = tokenizer_with_he();
   EXPECT_THAT(data::refusal([&] { encode_pair(tokenizer, "x h", "e"); }),

@@ -4,30 +4,44 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/not_text.h"
+#include "trireme/data/conversation.h"
 #include "trireme/text/not_json.h"
 
 namespace trireme::train {
 
-void for_each_record(const std::filesystem::path& path, const std::string& setting, const std::string& what,
-                     const std::function<void(const nlohmann::json& record, const std::string& place)>& read) {
-  std::istringstream in;
+void for_each_json_text(
+    const std::filesystem::path& path, const std::string& setting,
+    const std::function<void(std::string_view text, const std::string& place, int64_t line)>& read) {
+  std::string file;
   try {
-    in.str(base::read_text_file(path));
+    file = base::read_text_file(path);
   } catch (const base::FileError& error) {
     throw UsageError(fmt::format("{}: {}", setting, error.what()));
   }
+  data::RecordReader list(file, path.string());
+  if (list.is_list()) {
+    while (const auto record = list.next()) read(record->text, list.place(*record), record->line);
+    return;
+  }
+  std::istringstream in(std::move(file));
   std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number)
+    if (line.find_first_not_of(" \t\r") != std::string::npos)
+      read(line, fmt::format("{}:{}", path.string(), number), number);
+}
+
+void for_each_record(const std::filesystem::path& path, const std::string& setting, const std::string& what,
+                     const std::function<void(const nlohmann::json& record, const std::string& place)>& read) {
   bool any = false;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const nlohmann::json record = base::parse_json_if_sound(line);
-    const std::string place = fmt::format("{}:{}", path.string(), number);
-    if (record.is_discarded()) throw UsageError(fmt::format("{} is {}", place, text::why_not_json(line)));
+  for_each_json_text(path, setting, [&](std::string_view json, const std::string& place, int64_t) {
+    const nlohmann::json record = base::parse_json_if_sound(json);
+    if (record.is_discarded()) throw UsageError(fmt::format("{} is {}", place, text::why_not_json(json)));
     try {
       if (!record.is_object()) throw UsageError("this is not a JSON object");
       read(record, place);
@@ -35,7 +49,7 @@ void for_each_record(const std::filesystem::path& path, const std::string& setti
       throw UsageError(fmt::format("{}: {}", place, error.what()));
     }
     any = true;
-  }
+  });
   if (!any) throw UsageError(fmt::format("{} holds no {}", path.string(), what));
 }
 

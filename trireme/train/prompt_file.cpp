@@ -18,6 +18,7 @@
 #include "trireme/data/conversation.h"
 #include "trireme/text/chat_encoder.h"
 #include "trireme/text/not_json.h"
+#include "trireme/train/jsonl_records.h"
 #include "trireme/train/trained_template.h"
 
 namespace trireme::train {
@@ -68,28 +69,19 @@ Prompt parse_prompt(const ordered_json& j, const std::string& place, ResultKeys 
 
 std::vector<Prompt> read_prompts(const fs::path& file, std::string_view setting, ResultKeys result_keys) {
   base::refuse_folder(file, "name the file of prompts in it");
-  std::istringstream in;
-  try {
-    in.str(base::read_text_file(file));
-  } catch (const base::FileError& error) {
-    throw UsageError(fmt::format("{}: {}", setting, error.what()));
-  }
   std::vector<Prompt> prompts;
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string place = fmt::format("{}:{}", file.string(), number);
+  for_each_json_text(file, std::string(setting), [&](std::string_view json, const std::string& place, int64_t line) {
     try {
-      prompts.push_back(parse_prompt(base::parse_json<ordered_json>(line), place, result_keys));
+      prompts.push_back(parse_prompt(base::parse_json<ordered_json>(json), place, result_keys));
     } catch (const nlohmann::json::exception&) {
       throw UsageError(fmt::format("{} is {}; a prompt is a line such as {{\"prompt\": \"It is\"}}", place,
-                                   text::why_not_json(line)));
+                                   text::why_not_json(json)));
     } catch (const UsageError& e) {
       const std::string_view said = e.what();
       throw UsageError(said.starts_with(place) ? std::string(said) : fmt::format("{}: {}", place, said));
     }
-    prompts.back().line = number;
-  }
+    prompts.back().line = line;
+  });
   if (prompts.empty()) throw UsageError(fmt::format("{}: {} holds no prompt", setting, file.string()));
   return prompts;
 }

@@ -1,4 +1,5 @@
-// Files of prompts for trireme generate --prompts: JSON in each line, and what is written back about each text.
+// Files of prompts for trireme generate --prompts: JSON in each line, or one list of objects; and what is written back
+// about each text.
 #pragma once
 
 #include <cstdint>
