@@ -141,6 +141,8 @@ def the_ledger_command_says_the_same(r, want):
     print(result.out[:600])
     result = r.run([r.program, "data", "ledger", *words[2:], "--step", "2", "--task", "preferences"])
     ring.check(result.code == 2 and "lists the samples of task language" in result.err, "another task's samples are not listed", str(result))
+    result = r.run([r.program, "data", "ledger", *words[2:], "--step", "2", "--model.num_labels", "2"])
+    ring.check(result.code == 2 and "lists the samples of task language" in result.err, "nor those of a model with labels", str(result))
     result = r.run([r.program, "data", "ledger", *words[2:]])
     ring.check(result.code == 2 and "needs --step N" in result.err, "without a step it says what it needs", str(result))
 

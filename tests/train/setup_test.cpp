@@ -142,6 +142,30 @@ TEST(Setup, RanksThatClassifyHaveEquallyManyTexts) {
   }
 }
 
+TEST(Setup, AModelWithLabelsIsSentWhereItIsTrained) {
+  const auto refusal_with = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"llama-5m", "--model.num_labels=2"});
+    const Settings settings = parse_settings(more).settings;
+    return data::refusal([&] { check_task(settings, model::config_of(settings.model)); });
+  };
+  EXPECT_EQ(refusal_with({"--task=classify"}), "not refused");
+  EXPECT_EQ(refusal_with({}), "a model with labels (model.num_labels) classifies texts: give --task classify");
+  for (const char* word : {"--task=rewards", "--task=preferences", "--lora.r=4"})
+    EXPECT_EQ(refusal_with({word}),
+              "a model with labels classifies texts: train it with trireme finetune_full llama-5m --task classify, or "
+              "name a model without labels")
+        << word << ": task classify is refused there";
+}
+
+TEST(Setup, ATokenizerThatDoesNotFitIsNamedWithAWayOutOfTheCommand) {
+  Settings settings = parse_settings(std::vector<std::string>{"llama-5m", "--model.vocab_size=100"}).settings;
+  const model::ModelConfig model = model::config_of(settings.model);
+  EXPECT_NE(data::refusal([&] { resolve_tokenizer(settings, model); }).find("set model.vocab_size"), std::string::npos);
+  const data::TemporaryFolder folder;
+  const std::string refused = data::refusal([&] { checkpoint_tokenizer(folder.path(), model); });
+  EXPECT_TRUE(refused.ends_with("; put the tokenizer that belongs to this model into its folder")) << refused;
+}
+
 TEST(Setup, TextsThatSeeOnlyThemselvesExchangeTokensForHeads) {
   const auto parsed_with = [](std::vector<std::string> words) {
     words.insert(words.begin(), {"llama-5m", "--devices=2", "--mesh.cp=2"});

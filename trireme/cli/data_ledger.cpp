@@ -47,7 +47,7 @@ int data_ledger(const ParsedSettings& given) {
   train::place_run(parsed);
   train::take_over_run(parsed);
   const Settings& s = parsed.settings;
-  if (s.task != train::Learning::language)
+  if (s.task != train::Learning::language || model::config_of(s.model).is_classifier())
     throw UsageError(
         "error: trireme data ledger lists the samples of task language; data.ledger true records those of a run of "
         "another task");

@@ -157,8 +157,14 @@ model::Objective objective_of(const Settings& settings) {
 void check_task(const Settings& settings, const model::ModelConfig& model) {
   const bool classifies = settings.task == Learning::classify;
   if (classifies == model.is_classifier()) return;
-  throw UsageError(classifies ? "task classify needs a model with labels; say how many, as in --model.num_labels 2"
-                              : "a model with labels (model.num_labels) classifies texts: give --task classify");
+  if (classifies) throw UsageError("task classify needs a model with labels; say how many, as in --model.num_labels 2");
+  // Another task, or adapters, are refused beside task classify.
+  if (settings.task == Learning::language && !settings.lora.r && !settings.lora.initial_adapter)
+    throw UsageError("a model with labels (model.num_labels) classifies texts: give --task classify");
+  throw UsageError(
+      fmt::format("a model with labels classifies texts: train it with trireme finetune_full {} --task classify, or "
+                  "name a model without labels",
+                  base::shell_quoted(settings.model.name)));
 }
 
 model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
@@ -195,15 +201,19 @@ data::TrainingDataOptions training_data_options(const Settings& settings, int64_
 
 namespace {
 
-std::unique_ptr<text::Tokenizer> fitting_tokenizer(const fs::path& path, const model::ModelConfig& model) {
+// `trains`: by settings that another model or tokenizer can be named in.
+std::unique_ptr<text::Tokenizer> fitting_tokenizer(const fs::path& path, const model::ModelConfig& model, bool trains) {
   std::unique_ptr<text::Tokenizer> tokenizer = std::make_unique<text::ByteTokenizer>();
   if (!path.empty()) tokenizer = text::load_tokenizer(path);
   if (model.vocab_size < tokenizer->vocab_size())
     throw UsageError(fmt::format(
-        "the model's vocabulary of {} is smaller than the {} of the {} tokenizer{}; set model.vocab_size {} for a new "
-        "model, or data.tokenizer to the one that belongs to this model",
-        model.vocab_size, tokenizer->vocab_size(), tokenizer->name(), path.empty() ? "" : " in " + path.string(),
-        tokenizer->vocab_size()));
+        "the model's vocabulary of {} is smaller than the {} of the {} tokenizer{}; {}", model.vocab_size,
+        tokenizer->vocab_size(), tokenizer->name(), path.empty() ? "" : " in " + path.string(),
+        trains
+            ? fmt::format("set model.vocab_size {} for a new model, or data.tokenizer to the one that belongs to this "
+                          "model",
+                          tokenizer->vocab_size())
+            : "put the tokenizer that belongs to this model into its folder"));
   return tokenizer;
 }
 
@@ -260,11 +270,11 @@ fs::path offload_path(const Settings& settings) {
 fs::path tokenizer_path(const Settings& settings) { return data::tokenizer_path(settings.data, settings.model.name); }
 
 std::unique_ptr<text::Tokenizer> resolve_tokenizer(const Settings& settings, const model::ModelConfig& model) {
-  return fitting_tokenizer(tokenizer_path(settings), model);
+  return fitting_tokenizer(tokenizer_path(settings), model, /*trains=*/true);
 }
 
 std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const fs::path& folder, const model::ModelConfig& model) {
-  return fitting_tokenizer(text::has_tokenizer(folder) ? folder : fs::path(), model);
+  return fitting_tokenizer(text::has_tokenizer(folder) ? folder : fs::path(), model, /*trains=*/false);
 }
 
 int threads_of_a_rank(const Settings& settings) {
