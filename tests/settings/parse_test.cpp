@@ -78,6 +78,14 @@ TEST(Parse, AFlagDoesNotSwallowThePositionalValue) {
   EXPECT_EQ(s.model.name, "llama-5m");
 }
 
+TEST(Parse, AWordBehindAFlagIsItsValueInAnyCase) {
+  for (const char* word : {"false", "False", "FALSE", "No", "OFF"}) {
+    const Settings s = parse_line({"--data.append_eos", word, "llama-5m"}).settings;
+    EXPECT_FALSE(s.data.append_eos) << word;
+    EXPECT_EQ(s.model.name, "llama-5m") << word;
+  }
+}
+
 TEST(Parse, NegativeNumbersAreValues) {
   EXPECT_THAT(refusal({"--seed", "-1"}), HasSubstr("seed must be at least 0, not -1"));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 
 namespace trireme::config {
@@ -20,9 +21,10 @@ size_t assignment_in(std::string_view text) {
   return !key.empty() && std::all_of(key.begin(), key.end(), is_key_letter) ? equals : std::string_view::npos;
 }
 
-bool is_truth_word(std::string_view text) {
-  constexpr std::array<std::string_view, 9> kWords = {"true", "false", "yes",   "no",  "on",
-                                                      "off",  "True",  "False", "null"};
+// In any case, as the value is read.
+bool is_truth_word(std::string text) {
+  constexpr std::array<std::string_view, 7> kWords = {"true", "false", "yes", "no", "on", "off", "null"};
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return std::find(kWords.begin(), kWords.end(), text) != kWords.end();
 }
 
