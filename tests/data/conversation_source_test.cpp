@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -236,6 +237,17 @@ TEST_F(TokenizeConversationsTest, TypedSettingsThatNoSourceReadsAreRefused) {
   EXPECT_THAT(refused({"a.txt"}, "data.text_field"), HasSubstr("a.txt holds plain text"));
   EXPECT_EQ(refused({"records.json"}, "data.text_field"), "not refused");
   EXPECT_EQ(refused({"nowhere"}, "data.learn"), "not refused");
+}
+
+TEST(ConversationSource, APipeIsRefusedAsAmongTexts) {
+  const TemporaryFolder folder;
+  const auto pipe = folder / "chat.jsonl";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ConversationSource source;
+  source.use = ConversationSource::Use::always;
+  EXPECT_EQ(
+      refusal([&] { source.files(pipe); }),
+      pipe.string() + ": is neither a file nor a folder; only those can be read twice, as going on after a kill needs");
 }
 
 }  // namespace

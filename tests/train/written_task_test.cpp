@@ -12,6 +12,7 @@
 
 #include "tests/data/refusal.h"
 #include "trireme/train/eval_tasks.h"
+#include "trireme/train/evaluate.h"
 #include "trireme/train/task_file.h"
 
 namespace trireme::train {
@@ -231,6 +232,18 @@ TEST(EvalTasks, RowsInAPipeAreRefused) {
   EXPECT_THAT(data::refusal([&] { read_tasks(settings); }),
               AllOf(HasSubstr("evaluate.tasks: cannot read /dev/fd/"), HasSubstr("it is a named pipe, not a file")));
   ::close(ends[0]);
+}
+
+TEST(Evaluate, ATextInAPipeIsRefusedWhereSeveralRanksReadIt) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  Settings settings;
+  settings.evaluate.text = "/dev/fd/" + std::to_string(ends[0]);
+  settings.devices = 2;
+  EXPECT_THAT(data::refusal([&] { check_evaluate(settings); }),
+              HasSubstr("is neither a file nor a folder, and each of 2 ranks would read it"));
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 }  // namespace

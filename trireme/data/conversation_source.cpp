@@ -6,6 +6,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/mix64.h"
 #include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
@@ -101,6 +102,7 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
     if (!folder.text.empty()) refuse_beside(folder.conversations.front(), folder.text.front());
     return std::move(folder.conversations);
   }
+  if (use == Use::always && !base::is_file(path)) refuse_pipe(path);
   if (!may_hold_conversations(path) && use != Use::always) return {};
   if (use == Use::found && !conversation_format_of(path)) return {};
   return {path};

@@ -82,6 +82,10 @@ std::optional<TextKind> text_kind(std::string_view name) {
   return std::nullopt;
 }
 
+void refuse_pipe(const fs::path& path) {
+  refuse(path, "is neither a file nor a folder; only those can be read twice, as going on after a kill needs");
+}
+
 void refuse_packed(const std::string& folder, std::span<const std::string> names) {
   std::vector<std::string_view> packed;
   std::error_code ignored;
@@ -138,7 +142,7 @@ TextFiles TextFiles::list(std::span<const std::string> sources) {
     if (S_ISDIR(info.st_mode)) {
       files.add_folder(source);
     } else if (!S_ISREG(info.st_mode)) {
-      refuse(source, "is neither a file nor a folder; only those can be read twice, as going on after a kill needs");
+      refuse_pipe(source);
     } else if (info.st_size == 0) {
       refuse(source, "the file is empty");
     } else {

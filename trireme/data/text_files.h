@@ -25,6 +25,9 @@ std::optional<TextKind> text_kind(std::string_view name);
 /// Errors    UsageError: a folder that cannot be read
 void for_each_file(const std::string& folder, const std::function<void(const std::string& name, int64_t bytes)>& take);
 
+/// Refuses what is neither a file nor a folder. Errors    UsageError
+[[noreturn]] void refuse_pipe(const std::filesystem::path& path);
+
 /// Refuses a folder with files of text that are compressed (`names`, below it), because they would be left out. Those
 /// that lie there unpacked, too, are no loss.
 /// Errors    UsageError

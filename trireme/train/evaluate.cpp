@@ -24,6 +24,7 @@
 #include "trireme/data/conversation.h"
 #include "trireme/data/text_files.h"
 #include "trireme/observe/work_bar.h"
+#include "trireme/settings/derived.h"
 #include "trireme/text/around_text.h"
 #include "trireme/train/cache_room.h"
 #include "trireme/train/eval_tasks.h"
@@ -358,6 +359,11 @@ void check_evaluate(const Settings& settings) {
     throw UsageError("a model that classifies texts writes none; evaluate --classify by itself");
   if (e.classify) return check_predict(settings);
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
+  if (e.text && world_size(settings) > 1 && fs::is_other(*e.text))
+    throw UsageError(
+        fmt::format("evaluate.text: {} is neither a file nor a folder, and each of {} ranks would read it; write the "
+                    "text to a file, or take one rank",
+                    *e.text, world_size(settings)));
   if (e.text)
     for (const fs::path& file : text_files(*e.text))
       if (base::is_file(file)) base::require_text_file(file);
