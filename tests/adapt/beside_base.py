@@ -51,6 +51,11 @@ def copies(r):
         merged[what] = r.folder / f"merged{what}"
         succeed(r, "merge_lora", *words, "--out", merged[what])
     ring.check(all(equal(weights(folder), weights(merged[""])) for folder in merged.values()), "merging with the copy and with the base gives the same")
+    near = tuning.tune(r, base.name, "near", **common)
+    (r.folder / "another-place").mkdir()
+    for words in (["explain", "memory"], ["pretrain", "--train.max_steps", "5", *ONE]):
+        from_elsewhere = r.run(["bash", "-c", 'cd another-place && exec "$0" "$@"', str(r.program), *words, "--resume", str(near)])
+        ring.check(from_elsewhere.code == 0, f"{words[0]} --resume from another folder finds the base by its whole path", str(from_elsewhere))
     first = tuning.losses(run)
     base.rename(r.folder / "gone")
     lost = r.run([r.program, "checkpoint", "verify", str(referring)])

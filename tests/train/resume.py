@@ -226,6 +226,8 @@ def data_that_is_elsewhere_is_named(r):
     ring.check(result.code == 2 and f"data.train_data_path {r.text.name} is taken over from the checkpoint" in result.err
                and "relative to the folder that this starts in, and is not there: say where the data is now, --data.train_data_path PATH" in result.err,
                "a run that goes on elsewhere says whose its data is", str(result))
+    ledger = r.run(["bash", "-c", 'cd another-place && exec "$0" "$@"', r.program, "data", "ledger", *command[2:4], "--step", "1"])
+    ring.check(ledger.code == 2 and f"data.train_data_path {r.text.name} is taken over from the checkpoint" in ledger.err, "and so does the ledger of its samples", str(ledger))
     result = r.run(["bash", "-c", 'cd another-place && exec "$0" "$@"', *command, "--data.train_data_path", f"../{r.text.name}"])
     ring.check(result.code == 0, "and goes on with data that is named again", str(result))
     (r.folder / "more.txt").write_text(r.text.read_text()[:9000])

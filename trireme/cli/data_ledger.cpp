@@ -5,6 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/cli/data_commands.h"
+#include "trireme/cli/training.h"
 #include "trireme/data/ledger.h"
 #include "trireme/data/training_data.h"
 #include "trireme/train/checkpointing.h"
@@ -51,6 +52,7 @@ int data_ledger(const ParsedSettings& given) {
     throw UsageError(
         "error: trireme data ledger lists the samples of task language; data.ledger true records those of a run of "
         "another task");
+  refuse_data_that_is_elsewhere(parsed);
   const std::filesystem::path resume = train::find_resume(s);
   const model::ModelConfig model = model::config_of(s.model);
   data::TrainingDataOptions options = train::training_data_options(s, train::sequence_length(s, model));

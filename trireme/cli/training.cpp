@@ -205,35 +205,6 @@ void refuse_run_of_another_command(const Training& training, const ParsedSetting
   if (training.name == "finetune_lora" && !adapts) refuse("trains all weights", "trains adapters");
 }
 
-// A resumed run names its data as the command did that began it, from the folder where that was typed.
-void refuse_data_that_is_elsewhere(const ParsedSettings& parsed) {
-  namespace fs = std::filesystem;
-  const Settings& s = parsed.settings;
-  if (s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
-  const auto is_taken_over = [&](const std::string& key) {
-    const auto source = parsed.provenance.find(key);
-    return source != parsed.provenance.end() && source->second.kind == config::Source::Kind::checkpoint;
-  };
-  std::vector<std::pair<std::string, std::optional<std::string>>> paths = {
-      {"data.train_data_path", s.data.train_data_path},
-      {"data.val_data_path", s.data.val_data_path},
-      {"grpo.prompts", s.grpo.prompts}};
-  if (s.data.mixture && is_taken_over("data.mixture"))
-    for (const data::DataSource& source : data::sources_of(s.data))
-      paths.emplace_back("data.mixture", source.path.string());
-  for (const auto& [key, path] : paths) {
-    std::error_code ignored;
-    if (!path || path->empty() || !is_taken_over(key) || fs::exists(*path, ignored) ||
-        fs::exists(*path + ".idx", ignored))  // the PREFIX of a tokenized set
-      continue;
-    throw UsageError(
-        fmt::format("{} {} is taken over from the {}{}, and is not there: say where the data is now, --{} {}", key,
-                    *path, parsed.provenance.at(key).place,
-                    fs::path(*path).is_relative() ? ", relative to the folder that this starts in" : "", key,
-                    key == "data.mixture" ? "'[SHARE PATH, ...]' with all of its paths" : "PATH"));
-  }
-}
-
 // Data that are on this machine show which settings they have no use for.
 void refuse_unread_of_data(const ParsedSettings& parsed) {
   const Settings& s = parsed.settings;
@@ -354,6 +325,35 @@ void refuse_unread(const ParsedSettings& parsed) {
   refuse_two_adapters(parsed);
   refuse_rules_of_no_adapters(parsed);
   refuse_other_tasks(parsed);
+}
+
+// A resumed run names its data as the command did that began it, from the folder where that was typed.
+void refuse_data_that_is_elsewhere(const ParsedSettings& parsed) {
+  namespace fs = std::filesystem;
+  const Settings& s = parsed.settings;
+  if (s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
+  const auto is_taken_over = [&](const std::string& key) {
+    const auto source = parsed.provenance.find(key);
+    return source != parsed.provenance.end() && source->second.kind == config::Source::Kind::checkpoint;
+  };
+  std::vector<std::pair<std::string, std::optional<std::string>>> paths = {
+      {"data.train_data_path", s.data.train_data_path},
+      {"data.val_data_path", s.data.val_data_path},
+      {"grpo.prompts", s.grpo.prompts}};
+  if (s.data.mixture && is_taken_over("data.mixture"))
+    for (const data::DataSource& source : data::sources_of(s.data))
+      paths.emplace_back("data.mixture", source.path.string());
+  for (const auto& [key, path] : paths) {
+    std::error_code ignored;
+    if (!path || path->empty() || !is_taken_over(key) || fs::exists(*path, ignored) ||
+        fs::exists(*path + ".idx", ignored))  // the PREFIX of a tokenized set
+      continue;
+    throw UsageError(
+        fmt::format("{} {} is taken over from the {}{}, and is not there: say where the data is now, --{} {}", key,
+                    *path, parsed.provenance.at(key).place,
+                    fs::path(*path).is_relative() ? ", relative to the folder that this starts in" : "", key,
+                    key == "data.mixture" ? "'[SHARE PATH, ...]' with all of its paths" : "PATH"));
+  }
 }
 
 void refuse_other_tasks(const ParsedSettings& parsed) {

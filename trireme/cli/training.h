@@ -20,6 +20,10 @@ void refuse_unread(const ParsedSettings& parsed);
 /// The same without what adapters say: their rank may be a training command's own.
 void refuse_other_tasks(const ParsedSettings& parsed);
 
+/// Refuses data that a resumed run names and that are not there, as a relative path may be in another folder.
+/// Errors    UsageError
+void refuse_data_that_is_elsewhere(const ParsedSettings& parsed);
+
 /// Sets what follows from the task of a run, and what its task says against other settings.
 /// Errors    UsageError
 void complete_task(ParsedSettings& parsed);

@@ -176,8 +176,14 @@ void take_over_run(ParsedSettings& parsed) {
             fmt::format("{}; an adapter keeps its configuration when its run is resumed: leave the setting "
                         "out, or start a new run",
                         change));
-    if (!parsed.given("model") && starting_weights(s).empty() && adapt::holds_base(folder))
-      s.model.name = folder.string();
+    // A relative path counts from the folder in which the run began; the adapter has the whole one.
+    if (!parsed.given("model") && starting_weights(s).empty()) {
+      const fs::path base = adapt::open_adapter_folder(folder).base_path;
+      if (adapt::holds_base(folder))
+        s.model.name = folder.string();
+      else if (base.is_absolute() && fs::is_directory(base))
+        s.model.name = base.string();
+    }
     if (starting_weights(s).empty())
       throw UsageError(
           fmt::format("the base model {} of the adapter in {} is not there: name the folder that it is in "
