@@ -225,6 +225,17 @@ TEST(StopSignal, IsRememberedUntilItIsCleared) {
   for (const int number : base::kStopSignals) signal(number, SIG_DFL);
 }
 
+TEST(StopSignal, NobodyWaitsForRanksThatHaveEnded) {
+  clear_stop_request();
+  end_wait_when_stopped(std::chrono::hours(1), "the other ranks");
+  request_stop(SIGTERM);
+  end_wait_when_stopped(std::chrono::hours(1), "the other ranks");
+  clear_stop_request();
+  request_stop(kOthersEnded);
+  EXPECT_THROW(end_wait_when_stopped(std::chrono::hours(1), "the other ranks"), Stopped);
+  clear_stop_request();
+}
+
 TEST(StopSignal, AClosedTerminalIsARequestUnlessItIsIgnored) {
   signal(SIGHUP, SIG_DFL);
   clear_stop_request();

@@ -117,6 +117,9 @@ def other_programs_are_launched(r):
                "devices must not contradict it, which is told once", str(result))
     command = r.command("launched", train__max_steps=2)[1:]
     del command[command.index("--devices"):command.index("--devices") + 2]
+    refused = r.run([r.program, "launch", "--nproc_per_node=2", *command, "--out_dir", str(r.folder / "refused"), "--data.train_data_path", "nowhere.txt"])
+    ring.check(refused.code == 2 and "nowhere.txt: there is no such file or folder" in refused.err and "reaching the store" not in refused.text,
+               "launch: what rank 0 refuses stands alone", str(refused))
     result = r.run([r.program, "launch", "--nproc_per_node=2", *command])
     ring.check(result.code == 0 and "2 ranks  shm  " in result.out, "and its own subcommands", str(result))
     result = r.run([r.program, "launch", "--max_restarts", "2", "--nproc-per-node", "2", "--", "/bin/false"])

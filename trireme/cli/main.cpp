@@ -217,7 +217,8 @@ int main(int argc, char** argv) try {
   if (code != trireme::launch::kStoppedEarly || trireme::launch::stop_signal() != SIGHUP) require_written_output();
   return code;
 } catch (const trireme::launch::Stopped& e) {
-  trireme::base::info("{}", e.what());
+  // Of ranks that end because another one has failed, the launcher tells.
+  if (trireme::launch::stop_signal() != trireme::launch::kOthersEnded) trireme::base::info("{}", e.what());
   return trireme::launch::kStoppedEarly;
 } catch (const std::exception& e) {
   return report(e);

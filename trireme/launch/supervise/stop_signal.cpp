@@ -140,6 +140,8 @@ std::chrono::milliseconds patience_when_stopped(std::chrono::milliseconds grace)
 }
 
 void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string& waited_for) {
+  if (stop_signal() == kOthersEnded)  // they will not come
+    throw Stopped(fmt::format("{} while this one waited for {}", head_of_last_words(), waited_for));
   if (stop_requested() && time_since_stop_request() >= patience)
     throw Stopped(fmt::format("stopped by {} while waiting for {}", name_of_stop(stop_signal()), waited_for));
 }

@@ -77,7 +77,7 @@ std::chrono::duration<double> time_since_stop_request() noexcept;
 /// others would wait for it in vain.
 std::chrono::milliseconds patience_when_stopped(std::chrono::milliseconds grace);
 
-/// Call it in waits. Errors    Stopped if a stop was requested at least `patience` ago
+/// Call it in waits. Errors    Stopped if a stop was requested at least `patience` ago, or if the others have ended
 void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string& waited_for);
 
 /// Call it in work that leaves nothing behind if an exception ends it. Errors    Stopped if a stop was requested
