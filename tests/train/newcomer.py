@@ -132,6 +132,8 @@ ANSWERS = [
     ("generate {run} --lora.r 4 --optimizer.lr 1", 2, ["lora.r belongs to training", "optimizer.lr belongs to training"]),
     ("evaluate {run} --score text.txt --max_seq_length 8", 2, ["evaluate.max_seq_length has no effect", "--text FILE"]),
     ("evaluate {run} --text text.txt --model.hidden_size 8", 2, ["model.hidden_size belongs to training", "takes the model's own"]),
+    ("generate {run} --cpu_offload true", 2, ["belongs to training", "command line: --cpu_offload true"]),
+    ("evaluate {run} --text text.txt --cpu_offload true", 2, ["belongs to training", "command line: --cpu_offload true"]),
     ("generate {run} --num_beams 4", 2, ["num_beams is not available"]),
     ("generate {run} --comm.backend dry_run", 2, ["backend dry_run moves nothing"]),
     ("generate {run} --prompt '\u65e5\u672c \U0001F600' --max_new_tokens 2", 0, ["\u65e5\u672c"]),

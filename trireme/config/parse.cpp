@@ -263,7 +263,12 @@ class Parser {
   void take_foreign(ForeignFile& file, size_t position) {
     file.later = later_than(position);
     const ForeignSettings found = overlay_.others->read(file, table_, parsed_, overlay_.command, problems_);
+    std::string refused;  // a word may become several settings
     for (const Given& given : found.settings) {
+      if (file.name == ForeignFile::kCommandLine && is_of_training(given.key)) {
+        if (std::exchange(refused, given.source.text) != given.source.text) refuse_of_training(given);
+        continue;
+      }
       const auto before = given_at_.find(given.key);
       if (parsed_.typed(given.key) || (before != given_at_.end() && before->second > position)) continue;
       take(given, position);
