@@ -35,6 +35,26 @@ def lost_ranks_cost_nothing(r):
     r.require_nothing_is_left("restarted", "restarts")
 
 
+def one_rank_starts_again(r):
+    """It needs a launcher as several do. Another launcher's ranks cannot start each other again."""
+    job = r.start(r.command("single", train__max_steps=400, train__save_interval=20, launch__max_restarts=2))
+    ring.wait_for(lambda: ring.step_folders(r.folder / "single"), "a checkpoint")
+    os.kill(r.ranks(1)[0], signal.SIGSEGV)
+    result = r.finish(job)
+    ring.check(result.code == 0 and "restart 1 of 2" in result.err and result.out.count("resumed  ") == 1, "one rank that dies starts again, too", str(result))
+    r.require_nothing_is_left("single", "a restart of one rank")
+    others = ring.environment(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    result = r.run(r.command("foreign", launch__max_restarts=2), env=others)
+    ring.check(result.code == 2 and "max_restarts is for Trireme's own launcher, but the launcher started this process" in result.err,
+               "typed restarts are refused where another launcher started the rank", str(result))
+    ring.require(not (r.folder / "foreign").exists(), "nothing is written")
+    settings = r.folder / "restarts.yaml"
+    settings.write_text("launch: {max_restarts: 2}\n")
+    result = r.run([*r.command("foreign", train__max_steps=2), "--config", str(settings)], env=others)
+    ring.check(result.code == 0 and "launch.max_restarts has no effect here: the launcher started the ranks" in result.err,
+               "a file may serve both, and a line says that they have no effect", str(result))
+
+
 def a_restart_goes_on_from_its_own_checkpoints(r):
     """Not from those of the branch that it left in the same folder, even where they are further."""
     branch = dict(devices=2, train__max_steps=STEPS, optimizer__lr=1e-3)
@@ -177,5 +197,6 @@ with ring.Ring(sys.argv[1]) as r:
     other_programs_are_launched(r)
     a_run_that_never_named_itself_starts_anew(r)
     lost_ranks_cost_nothing(r)
+    one_rank_starts_again(r)
     a_restart_goes_on_from_its_own_checkpoints(r)
     a_restart_passes_over_a_damaged_checkpoint(r)

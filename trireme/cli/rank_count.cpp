@@ -47,7 +47,7 @@ void refuse_mpi_without_mpirun(const Settings& settings, const std::string& subc
     throw UsageError(
         fmt::format("comm.backend mpi needs ranks that mpirun starts: mpirun -n {} trireme {} ..., or use "
                     "--comm.backend auto, shm or gloo",
-                    *settings.devices, subcommand));
+                    settings.devices.value_or(1), subcommand));
 }
 
 void take_over_ranks(const launch::RankEnvironment& environment, Settings& settings) {

@@ -128,6 +128,7 @@ class Start {
     is_rank_ = environment_.launched && !launch::is_launcher_of_a_node(environment_, settings_);
     if (environment_.launched && !is_rank_ && settings_.num_nodes == 1) settings_.num_nodes = environment_.num_nodes;
     launch::refuse_elastic(settings_, environment_);
+    if (is_rank_) launch::refuse_restarts(parsed_, environment_);
     is_rank_ ? take_over_ranks(environment_, settings_) : choose_ranks(settings_);
     if (!is_rank_) elastic_ = launch::elastic_of(settings_);
     const launch::LaunchSettings& l = settings_.launch;
@@ -154,8 +155,11 @@ class Start {
   // The first process of a job on its machine: the launcher, or another launcher's rank 0.
   bool begins_job() const { return !is_rank_ || (environment_.launcher != "trireme" && environment_.global_rank == 0); }
   bool starts_here() const { return !is_rank_ && !is_for_others_; }
-  bool launches() const { return !is_rank_ && (world_size(settings_) > 1 || elastic_ || has_log_link()); }
-  bool has_log_link() const { return job_.owns_out_dir && settings_.launch.log_link; }
+  bool launches() const { return !is_rank_ && (world_size(settings_) > 1 || elastic_ || needs_launcher()); }
+  // Even of one rank.
+  bool needs_launcher() const {
+    return job_.owns_out_dir && (settings_.launch.log_link || settings_.launch.max_restarts > 0);
+  }
 
   // Called early to refuse too many ranks, and again when memory is planned.
   void require_room() const {

@@ -121,6 +121,18 @@ void refuse_elastic(const Settings& settings, const RankEnvironment& environment
                                  environment.launcher));
 }
 
+void refuse_restarts(const ParsedSettings& parsed, const RankEnvironment& rank) {
+  if (parsed.settings.launch.max_restarts == 0 || !rank.launched || rank.launcher == "trireme") return;
+  if (parsed.typed("launch.max_restarts"))
+    throw UsageError(
+        fmt::format("launch.max_restarts is for Trireme's own launcher, but {} started this process; leave it out, and "
+                    "let {} start the job again",
+                    rank.launcher, rank.launcher));
+  if (rank.global_rank == 0)
+    base::info("launch.max_restarts has no effect here: {} started the ranks, and only it can start them again",
+               rank.launcher);
+}
+
 void fit_num_nodes(Settings& settings, const Elastic& elastic) {
   int machines = elastic.most;
   while (machines > elastic.least && !can_run(settings, machines)) --machines;

@@ -9,7 +9,7 @@
 #include "trireme/launch/identity/environment.h"
 #include "trireme/launch/machines/meeting_file.h"
 #include "trireme/launch/machines/rendezvous.h"
-#include "trireme/settings/settings.h"
+#include "trireme/settings/parse.h"
 
 namespace trireme::launch {
 
@@ -28,6 +28,11 @@ std::optional<Elastic> elastic_of(Settings& settings);
 /// Only Trireme's own launcher lets machines come and go.
 /// Errors    UsageError with backend mpi, and if another launcher has started this process
 void refuse_elastic(const Settings& settings, const RankEnvironment& environment);
+
+/// Only Trireme's own launcher starts ranks again. For a rank: rank 0 of another launcher says so of restarts that a
+/// file or a variable asks for, as it may serve both. Errors    UsageError if restarts were typed for ranks that
+/// another launcher has started
+void refuse_restarts(const ParsedSettings& parsed, const RankEnvironment& rank);
 
 /// Sets num_nodes to the largest allowed number of machines on which the settings can run; if they can run on none, to
 /// the smallest allowed number.

@@ -59,8 +59,10 @@ std::string master_address(const Settings& settings) {
 }  // namespace
 
 bool is_launcher_of_a_node(const RankEnvironment& environment, const Settings& settings) {
+  // A single task can start its one rank again; of several machines' tasks none can do so for the others.
+  const bool restarts_one = settings.devices == 1 && environment.num_nodes == 1 && settings.launch.max_restarts > 0;
   return environment.launcher == "srun" && environment.world_size == environment.num_nodes &&
-         settings.devices.value_or(1) > 1;
+         (settings.devices.value_or(1) > 1 || restarts_one);
 }
 
 bool is_first_node(const Settings& settings, const RankEnvironment& environment) {

@@ -10,7 +10,8 @@
 
 namespace trireme::launch {
 
-/// True if srun started one task on each machine, and this task must start its machine's `devices` ranks.
+/// True if srun started one task on each machine, and this task must start its machine's `devices` ranks. One rank is
+/// started if it may have to start again.
 bool is_launcher_of_a_node(const RankEnvironment& environment, const Settings& settings);
 
 /// True if this launcher starts the job's rank 0. Machine numbers must be fixed (not elastic). Errors    as check_nodes
