@@ -133,7 +133,8 @@ TEST(K8sFile, WhatIsMissingIsNamed) {
 
 TEST(HostFile, IsOpenMpis) {
   EXPECT_EQ(host_file(job()),
-            "# mpirun --hostfile FILE -n 8 /opt/trireme pretrain llama-5m --devices 4\na slots=4\nb slots=4\n");
+            "# mpirun --mca odls_base_sigkill_timeout 100 --hostfile FILE -n 8 /opt/trireme pretrain llama-5m "
+            "--devices 4\na slots=4\nb slots=4\n");
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ def mistakes(r):
                all(re.search(rf"--launch\.{key}\W+null", chosen) for key in ("hosts", "include", "exclude")),
                "the job's own command chooses no machines", chosen)
     ring.require(not (r.folder / "batch").exists(), "printing makes no folder")
-    ring.check(hosts[1:] == ["a slots=4", "b slots=4"] and hosts[0].startswith("# mpirun --hostfile"), "a hostfile", str(hosts))
+    ring.check(hosts[1:] == ["a slots=4", "b slots=4"] and hosts[0].startswith("# mpirun --mca odls_base_sigkill_timeout 40 --hostfile FILE -n 8 "), "a hostfile", str(hosts))
 
 
 def batch(r):

@@ -18,6 +18,7 @@ namespace {
 constexpr std::chrono::seconds kSlurmClock{60};
 constexpr int kTriesOfADisk = 5;  // a full disk may have room when the requeued job starts
 constexpr std::chrono::seconds kEnding{30};  // for a pod's processes to end after their state is saved
+constexpr std::chrono::seconds kAfterGrace{10};  // Open MPI kills ranks a second after SIGTERM unless told otherwise
 
 std::string command_of(const JobFile& job, const std::string& between) {
   std::string text = base::shell_quoted(job.program);
@@ -235,7 +236,8 @@ std::string k8s_file(const JobFile& job) {
 
 std::string host_file(const JobFile& job) {
   check_words(job);
-  std::string text = fmt::format("# mpirun --hostfile FILE -n {} {}\n",
+  std::string text = fmt::format("# mpirun --mca odls_base_sigkill_timeout {} --hostfile FILE -n {} {}\n",
+                                 (job.grace + kAfterGrace).count(),
                                  job.hosts.size() * static_cast<size_t>(job.ranks_per_node), command_of(job, " "));
   for (const std::string& host : job.hosts) text += fmt::format("{} slots={}\n", host, job.ranks_per_node);
   return text;
