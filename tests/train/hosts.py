@@ -111,6 +111,8 @@ def it_ends_as_asked(r, machines):
     result = r.finish(job)
     ring.check(result.code == 75 and "all machines finish the step and save" in result.err, "SIGTERM: both machines stop and save, exit code 75",
                str(result))
+    how = "continue with: the same command and --resume auto, on each machine where it was started"
+    ring.check(how in result.text, "and say how machines go on, not one of them alone", str(result))
     r.require_nothing_is_left("stop", "SIGTERM")
     result = machines.run(machines.command("stop", train__max_steps=int(ring.step_folders(r.folder / "stop")[-1][5:]) + 2, resume="true"))
     ring.check(result.code == 0, "and the run goes on from there", str(result))
@@ -194,7 +196,8 @@ def a_machine_that_fails_is_named(r, machines):
     ring.wait_for(lambda: ring.step_folders(r.folder / "lost"), "a first checkpoint")
     os.kill(r.ranks(2)[1], signal.SIGKILL)
     result = r.finish(job)
-    ring.check(result.code not in (0, 75) and "[second] job failed" in result.err and "machine to fail" in result.err,
+    ring.check(result.code not in (0, 75) and "[second] job failed" in result.err and "machine to fail" in result.err and
+               "continue with: the same command and --resume auto, on each" in result.err,
                "a killed rank: its machine's report, and which machine it was", str(result))
     r.require_nothing_is_left("lost", "a lost rank")
     result = machines.run(machines.command("far", hosts=f"{machines.first}:1,unreachable:1", comm__timeout="5s"))

@@ -214,6 +214,10 @@ void take_over_run(ParsedSettings& parsed) {
 }
 
 std::string how_to_go_on(const Settings& settings) {
+  // What machines were started with is not in the settings of one of them: their numbers, and who started them.
+  if (settings.num_nodes > 1 || settings.launch.rdzv_endpoint)
+    return fmt::format("the same command and --resume auto{}, on each machine where it was started",
+                       settings.overwrite ? ", without --overwrite" : "");
   const int64_t ranks = settings.devices.value_or(1);
   std::string words = fmt::format("trireme pretrain --resume {}{}", base::shell_quoted(settings.out_dir),
                                   ranks > 1 ? fmt::format(" --devices {}", ranks) : "");

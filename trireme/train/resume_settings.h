@@ -21,7 +21,7 @@ void place_run(ParsedSettings& parsed);
 void take_over_run(ParsedSettings& parsed);
 
 /// "trireme pretrain --resume out/mine --devices 2 --mesh.tp 2": the command that continues a run with these settings,
-/// and with what the newest good checkpoint does not keep of them.
+/// and with what the newest good checkpoint does not keep of them. Of several machines, words for what was typed there.
 std::string how_to_go_on(const Settings& settings);
 
 }  // namespace trireme::train
