@@ -53,9 +53,20 @@ def kubernetes(r):
 def mistakes(r):
     for kind, more, sentence in [("k8s", [], "launch.image"), ("k8s", ["--launch.image", "i"], "launch.volume CLAIM:/PATH"),
                                  ("k8s", ["--launch.image", "i", "--launch.volume", "c:/data"], "is not in /data"),
-                                 ("hostfile", ["--num_nodes", "2"], "--hosts a:4,b:4"), ("sbach", [], "sbatch")]:
+                                 ("hostfile", ["--num_nodes", "2"], "--hosts a:4,b:4"), ("sbach", [], "sbatch"),
+                                 ("sbatch", ["--num_nodes", "2", "--max_restarts", "3"], "leave it out, or say --launch.max_restarts 0"),
+                                 ("k8s", ["--num_nodes", "2", "--max_restarts", "3"], "leave it out, or say --launch.max_restarts 0"),
+                                 ("hostfile", ["--max_restarts", "3"], "mpirun starts the ranks of a hostfile"),
+                                 ("sbatch", ["--nnodes", "2:4"], "launch.nnodes is for machines without a scheduler"),
+                                 ("k8s", ["--nnodes", "2:4", "--rdzv_endpoint", "a:29400"], "leave it out, and say --num_nodes N"),
+                                 ("sbatch", ["--rdzv_endpoint", "a:29400"], "launch.rdzv_endpoint is for machines without a scheduler")]:
         result = printed(r, kind, *more, code=2)
         ring.check(sentence in result.err and not result.out, f"refused: --print {kind} {' '.join(more)}", str(result))
+    for words in (["--nnodes", "2:4"], ["--nnodes", "2", "--rdzv_endpoint", "a:29400"], ["--nnodes", "2", "--max_restarts", "3"]):
+        result = r.run([r.program, "launch", *words, "--print", "sbatch", "--", "true"])
+        ring.check(result.code == 2 and not result.out and "launch." not in result.err, f"refused: launch {' '.join(words)} --print sbatch", str(result))
+    result = r.run([r.program, "launch", "--nnodes", "1:1", "--max_restarts", "3", "--print", "sbatch", "--", "true"])
+    ring.check(result.code == 0, "the ranks of one machine may start again in a job", str(result))
     path = r.folder / "print.yaml"
     path.write_text("launch: {print: sbatch}\n")
     result = r.run([*r.command("batch"), "--config", path])

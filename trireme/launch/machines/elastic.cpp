@@ -111,6 +111,11 @@ std::optional<Elastic> elastic_of(Settings& settings) {
 void refuse_elastic(const Settings& settings, const RankEnvironment& environment) {
   if (!settings.launch.nnodes && !settings.launch.rdzv_endpoint) return;
   const char* what = settings.launch.nnodes ? "launch.nnodes" : "launch.rdzv_endpoint";
+  if (settings.launch.print)
+    throw UsageError(
+        fmt::format("{} is for machines without a scheduler, and a job file has a fixed number of them: leave it out, "
+                    "and say --num_nodes N",
+                    what));
   if (settings.comm.backend == comm::Backend::mpi)
     throw UsageError(
         fmt::format("{} lets machines come and go, but mpirun fixes the number of MPI's ranks: leave it out, or use "

@@ -26,7 +26,7 @@ struct Elastic {
 std::optional<Elastic> elastic_of(Settings& settings);
 
 /// Only Trireme's own launcher lets machines come and go.
-/// Errors    UsageError with backend mpi, and if another launcher has started this process
+/// Errors    UsageError with backend mpi, for a job file, and if another launcher has started this process
 void refuse_elastic(const Settings& settings, const RankEnvironment& environment);
 
 /// Only Trireme's own launcher starts ranks again. For a rank: rank 0 of another launcher says so of restarts that a

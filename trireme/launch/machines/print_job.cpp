@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/launch/identity/network.h"
+#include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/machines/job_file.h"
 #include "trireme/launch/machines/room.h"
 #include "trireme/launch/machines/ssh_hosts.h"
@@ -33,6 +34,18 @@ std::vector<std::string> words_of(const std::string& subcommand, bool can_resume
     say_unless_given(parsed, words, "num_nodes", std::to_string(parsed.settings.num_nodes));
   if (can_resume) say_unless_given(parsed, words, "resume", "auto");
   return words;
+}
+// torchrun's words for one machine, 1:1 and HOST:0, change nothing.
+bool come_and_go(const LaunchSettings& l) {
+  return (l.nnodes && *l.nnodes != "1" && *l.nnodes != "1:1") || (l.rdzv_endpoint && !l.rdzv_endpoint->ends_with(":0"));
+}
+
+// The job would refuse it.
+void refuse_restarts_of_several(const Settings& s) {
+  if (s.launch.max_restarts == 0 || s.num_nodes == 1 || s.launch.master_addr) return;
+  throw UsageError(
+      "error: launch.max_restarts starts the ranks of one machine again, and the scheduler those of several: leave it "
+      "out, or say --launch.max_restarts 0");
 }
 }  // namespace
 
@@ -69,6 +82,10 @@ int print_job(const std::string& subcommand, WhenStopped when_stopped, const Par
     throw UsageError(
         "error: overwrite removes what lies in out_dir, and a job that is queued again would remove its own "
         "checkpoints: leave out --overwrite, and remove the earlier run before");
+  if (*parsed.settings.launch.print == JobKind::hostfile && parsed.typed("launch.max_restarts"))
+    throw UsageError(
+        "error: launch.max_restarts is for Trireme's own launcher, and mpirun starts the ranks of a hostfile: leave it "
+        "out");
   return print_job_file(parsed.settings, words_of(subcommand, when_stopped == WhenStopped::resumes, parsed, arguments),
                         when_stopped);
 }
@@ -76,6 +93,8 @@ int print_job(const std::string& subcommand, WhenStopped when_stopped, const Par
 int print_job_file(const Settings& s, std::vector<std::string> words, WhenStopped when_stopped) {
   namespace fs = std::filesystem;
   const JobKind kind = *s.launch.print;
+  if (come_and_go(s.launch)) refuse_elastic(s, {});
+  if (kind != JobKind::hostfile) refuse_restarts_of_several(s);
   // The room of other machines is unknown here; only the limit on the number of ranks applies.
   require_room({.num_ranks = static_cast<int>(s.devices.value_or(1))}, true);
   JobFile job{.program = fs::read_symlink("/proc/self/exe").string(),
