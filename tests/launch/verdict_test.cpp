@@ -46,6 +46,14 @@ TEST(Verdict, TheSameWordsTwiceEndTheJob) {
   EXPECT_EQ(last.why, "not started again: rank 1 failed at step 9 (x) on machine b, for the second time");
 }
 
+TEST(Verdict, AnExitOfWhichNothingIsKnownIsNotTheSameAgain) {
+  History history;
+  const RoundResult unknown{.kind = Kind::failed, .who = "rank 1", .words = "failed (exit code 1)", .is_known = false};
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(judged({result_of(text_of(unknown))}, 3, history).again);
+  EXPECT_EQ(judged({unknown}, 3, history).why,
+            "not started again: rank 1 failed (exit code 1), and all 3 restarts are used up");
+}
+
 TEST(Verdict, WhichRankHadAFailureFirstIsChance) {
   History history;
   RoundResult elsewhere = kFailed;

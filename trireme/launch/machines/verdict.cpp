@@ -43,16 +43,17 @@ std::string sentence_of(const RoundResult& result) {
 }
 
 std::string text_of(const RoundResult& result) {
-  return fmt::format("{1}{0}{2}{0}{3}{0}{4}", kBetween, static_cast<int>(result.kind), result.machine, result.who,
-                     result.words);
+  return fmt::format("{1}{0}{2}{0}{3}{0}{4}{0}{5}", kBetween, static_cast<int>(result.kind), int{result.is_known},
+                     result.machine, result.who, result.words);
 }
 
 RoundResult result_of(std::string_view text) {
-  const auto parts = parts_of(text, 4);
+  const auto parts = parts_of(text, 5);
   return {.kind = static_cast<Kind>(std::clamp(number_of(parts[0]), 0, static_cast<int>(Kind::lost))),
-          .who = parts[2],
-          .words = parts[3],
-          .machine = parts[1]};
+          .who = parts[3],
+          .words = parts[4],
+          .machine = parts[2],
+          .is_known = number_of(parts[1]) != 0};
 }
 
 std::string text_of(const Verdict& verdict) {
@@ -87,9 +88,10 @@ Verdict judge(std::span<const RoundResult> results, int max_restarts, History& h
                                ? fmt::format("machine {} is gone", cause->machine)
                                : sentence_of(*cause) + (cause->machine.empty() ? "" : " on machine " + cause->machine);
   // Equal words mean the same failure, whichever rank reports it first. A lost machine is never counted as the same
-  // failure again.
-  const bool comes_again = cause->kind == Kind::failed && cause->words == history.failed_before;
-  history.failed_before = cause->kind == Kind::failed ? cause->words : "";
+  // failure again, nor is an exit of which neither a step nor a reason is known.
+  const bool can_recur = cause->kind == Kind::failed && cause->is_known;
+  const bool comes_again = can_recur && cause->words == history.failed_before;
+  history.failed_before = can_recur ? cause->words : "";
   if (max_restarts == 0) return {.why = what};
   if (comes_again) return {.why = fmt::format("not started again: {}, for the second time", what)};
   if (history.restarts == max_restarts)

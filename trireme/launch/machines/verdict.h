@@ -23,7 +23,8 @@ struct RoundResult {
   std::string who = {};      ///< of a failure: "rank 3"; empty: no rank in particular
   std::string words = {};    ///< of a failure: equal for the same failure at the same step, on any rank
   std::string machine = {};  ///< its name
-  bool agreed = false;       ///< over, and all is saved: all ranks of the job had agreed on the stop
+  bool is_known = true;  ///< of a failure: a step or a reason is; else equal words need not mean the same failure
+  bool agreed = false;  ///< over, and all is saved: all ranks of the job had agreed on the stop
 };
 
 /// "rank 3 failed at step 7 (out of memory)".
@@ -52,8 +53,8 @@ Verdict verdict_of(std::string_view text);
 /// The pause before restart number `restarts` + 1: one second, two, four, at most sixty.
 std::chrono::seconds pause_before_restart(int restarts);
 
-/// The job goes on, unless all results are `done`, one is `over` or `refused`, the same failure comes again (on any
-/// rank), or `max_restarts` are used up. Updates `history`.
+/// The job goes on, unless all results are `done`, one is `over` or `refused`, the same known failure comes again (on
+/// any rank), or `max_restarts` are used up. Updates `history`.
 Verdict judge(std::span<const RoundResult> results, int max_restarts, History& history);
 
 }  // namespace trireme::launch

@@ -80,7 +80,8 @@ int launch_alone(LaunchOptions options) {
     const Attempt made = attempt(options, history.restarts);
     const auto& failure = made.failure;
     if (!failure || options.max_restarts == 0) return made.end();
-    const RoundResult result{.kind = RoundResult::Kind::failed, .who = failure->who, .words = failure->words};
+    const RoundResult result{
+        .kind = RoundResult::Kind::failed, .who = failure->who, .words = failure->words, .is_known = failure->is_known};
     if (!goes_on(judge({&result, 1}, options.max_restarts, history))) return made.end();
     if (stop_requested()) return stopped_in_between("the restart");
   }
@@ -91,7 +92,8 @@ RoundResult result_of(const Attempt& made) {
   if (made.failure)
     return {.kind = made.failure->is_consequence ? Kind::consequence : Kind::failed,
             .who = made.failure->who,
-            .words = made.failure->words};
+            .words = made.failure->words,
+            .is_known = made.failure->is_known};
   if (made.code == kUsageError) return {.kind = Kind::refused, .words = "its ranks were refused"};
   return {.kind = made.code == 0 ? Kind::done : Kind::over, .agreed = made.code == kStoppedEarly};
 }

@@ -54,6 +54,7 @@ class Supervisor {
     std::string who;  ///< "rank 3"; empty: no rank in particular
     std::string words;
     bool is_consequence = false;  ///< of a failure on another machine
+    bool is_known = true;  ///< a step or a reason is: else equal words need not mean the same failure
   };
 
   /// Starts the ranks, waits for all of them, reports, and returns the attempt's exit code. `failure` is set if another

@@ -142,7 +142,9 @@ int Supervisor::report(std::optional<Failure>& failure) {
       failure = is_hang ? Failure{.words = hang_->key}
                         : Failure{.who = fmt::format("rank {}", first->global_rank),
                                   .words = in_few_words(*first),
-                                  .is_consequence = first->consequence};
+                                  .is_consequence = first->consequence,
+                                  // A program that is not ours tells no step: it may have come further than before.
+                                  .is_known = options_.executable.empty() || first->reported || !first->status.empty()};
     return code == 0 || code == kStoppedEarly ? 1 : code;
   }
   // If all ranks here have stopped and saved, the ranks of all machines had agreed on it.
