@@ -18,7 +18,7 @@
 
 namespace trireme::launch {
 
-/// A file in the recorders' folder. Under another launcher, a rank writes the verdict there.
+/// A file in the recorders' folder. The launcher writes the verdict there; under another launcher, a rank.
 constexpr const char* kVerdictName = "hang.txt";
 
 struct RankView {

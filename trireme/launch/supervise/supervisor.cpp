@@ -53,6 +53,9 @@ Supervisor::Supervisor(const LaunchOptions& options, int restart_count)
     if (!options.out_dir.empty())
       log = RankLog(options.out_dir / "logs" / fmt::format("rank{}.log", first_rank() + rank));
   }
+  std::error_code ignored;
+  if (!options.out_dir.empty())  // an earlier job's
+    std::filesystem::remove(base::flight_folder(options.out_dir) / kVerdictName, ignored);
   if (first_rank() == 0 && !options.log_link.empty())
     link_to_log(options.out_dir / options.log_link, ranks_.front().log.path());
 }

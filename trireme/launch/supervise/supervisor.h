@@ -100,6 +100,7 @@ class Supervisor {
   bool ends_unbegun() const;
   void end_what_has_not_begun();
   void look_for_hang();
+  void keep_verdict() const;
   std::string describe_silent_ranks() const;
 
   void suspend_with_ranks();

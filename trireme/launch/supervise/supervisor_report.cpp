@@ -35,6 +35,16 @@ void Supervisor::look_for_hang() {
   if (!hang_) silent_ = describe_silent_ranks();
 }
 
+// For those who ask when no rank is left (trireme report hang).
+void Supervisor::keep_verdict() const {
+  try {
+    base::write_file_atomic(base::flight_folder(options_.out_dir) / kVerdictName,
+                            fmt::format("hang: {}\n{}", hang_->sentence, hang_->details));
+  } catch (const std::exception& error) {
+    base::warn("trireme report hang will not know why the job ended: {}", error.what());
+  }
+}
+
 // What the ranks do that have not given up; for jobs without recorders, and before ranks have met.
 std::string Supervisor::describe_silent_ranks() const {
   constexpr std::size_t kFrames = 24;
@@ -126,6 +136,7 @@ int Supervisor::report(std::optional<Failure>& failure) {
     }
     const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(first->failed_at - started_);
     const bool is_hang = hang_ && first->consequence;
+    if (is_hang) keep_verdict();
     std::string text = is_hang ? describe_hang(*hang_, outcomes, elapsed, first->status)
                                : describe_failure(*first, outcomes, elapsed, grace_);
     if (is_hang)
