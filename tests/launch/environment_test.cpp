@@ -129,6 +129,14 @@ TEST(Environment, HalfAnEnvironmentIsRefused) {
   EXPECT_THAT(refusal(good({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR is empty"));
 }
 
+TEST(Environment, AnIpv6AddressIsRefusedWhereHostsMeet) {
+  EXPECT_THAT(refusal(good({{"MASTER_ADDR", "fd00::1"}})),
+              HasSubstr("environment variable MASTER_ADDR=fd00::1 is an IPv6 address; machines meet over IPv4"));
+  EXPECT_EQ(parse(good({{"MASTER_ADDR", "::1"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "8"}, {"LOCAL_RANK", "5"}}))
+                .world_size,
+            8);
+}
+
 TEST(Environment, UnderTorchrunTheAgentsStoreHasThePort) {
   const Variables torchrun = {{"RANK", "0"},
                               {"LOCAL_RANK", "0"},

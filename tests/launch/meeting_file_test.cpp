@@ -101,6 +101,36 @@ TEST_F(Meeting, AFileOfSomethingElseIsRefused) {
   EXPECT_THROW(MeetingFile(second, {.out_dir = folder_, .timeout = 60ms}), Error);
 }
 
+TEST_F(Meeting, RanksStartedByHandAreToldOfAnAddressThatNobodyKnows) {
+  const auto told = [&](int number) {
+    RankEnvironment first = rank(0, 2), second = rank(1, 2);
+    for (RankEnvironment* e : {&first, &second}) {
+      e->launcher = "the launcher";
+      e->job_id = "";
+      e->master_address = "nosuchhost.invalid";
+      e->local_is_unknown = true;
+    }
+    ::testing::internal::CaptureStderr();
+    const MeetingFile file(first, {.out_dir = folder_, .timeout = 10s});
+    const std::string of_first = ::testing::internal::GetCapturedStderr();
+    ::testing::internal::CaptureStderr();
+    const MeetingFile other(second, {.out_dir = folder_, .timeout = 10s});
+    const std::string of_second = ::testing::internal::GetCapturedStderr();
+    close(first.store_fd);
+    return number == 0 ? of_first : of_second;
+  };
+  constexpr const char* kWhat =
+      "where the ranks meet (MASTER_ADDR): no name service of this machine knows nosuchhost.invalid";
+  EXPECT_THAT(told(0), AllOf(HasSubstr(kWhat), HasSubstr("; this rank waits for the others all the same")));
+  EXPECT_THAT(told(1), AllOf(HasSubstr(kWhat), HasSubstr("; this rank waits for rank 0 all the same")));
+}
+
+TEST_F(Meeting, AnIpv6AddressIsRefused) {
+  RankEnvironment second = rank(1, 2);
+  second.master_address = "fd00::1";
+  EXPECT_THROW(MeetingFile(second, {.out_dir = folder_, .timeout = 60ms}), UsageError);
+}
+
 TEST_F(Meeting, AJobWithoutANameIsRefused) {
   RankEnvironment first = rank(0);
   first.job_id = "";

@@ -497,6 +497,7 @@ TEST(Network, ADoubtfulPlaceToMeetIsNamed) {
   EXPECT_THAT(doubt_about("192.0.2.1", true), HasSubstr("192.0.2.1 is no address of this machine, which has "));
   EXPECT_EQ(doubt_about("192.0.2.1", false), "");
   EXPECT_EQ(doubt_about("127.0.0.1", true), "");
+  EXPECT_THAT(doubt_about("fd00::1", false), HasSubstr("no name service of this machine knows fd00::1"));
 }
 
 }  // namespace

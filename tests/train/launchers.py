@@ -84,6 +84,9 @@ def worlds_of_one_by_mistake_are_refused(r):
     result = r.run(r.command("alone", num_nodes=2, launch__node_rank=0, launch__master_addr="127.0.0.1"))
     ring.check(result.code == 2 and "127.0.0.1 is a loopback address" in result.err and not (r.folder / "alone").exists(),
                f"refused after {result.seconds:.1f} s: num_nodes 2 with a loopback address", str(result))
+    result = r.run(r.command("alone", num_nodes=2, launch__node_rank=0, launch__master_addr="fd00::1"))
+    ring.check(result.code == 2 and "launch.master_addr fd00::1 is an IPv6 address" in result.err and not (r.folder / "alone").exists(),
+               "refused: num_nodes 2 with an IPv6 address", str(result))
 
 
 def jobs_that_start_together_do_not_collide(r):

@@ -194,6 +194,8 @@ RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
                     address != nullptr && *address == '\0' ? "empty" : "not set", result.world_size,
                     address == nullptr || *address == '\0' ? "" : "'s port"));
   }
+  if (address != nullptr && is_common && result.local_world_size != result.world_size)
+    refuse_ipv6(fmt::format("environment variable MASTER_ADDR={}", address), address);
   if (address != nullptr) result.master_address = address;
   if (port != nullptr) result.master_port = parse_number("MASTER_PORT", port, 1, 65535);
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 
+#include "trireme/base/error.h"
 #include "trireme/base/files.h"
 
 namespace trireme::launch {
@@ -76,6 +77,12 @@ bool is_loopback(const std::string& host) {
   return address && (ntohl(address->sin_addr.s_addr) >> 24) == 127;
 }
 
+void refuse_ipv6(const std::string& what, const std::string& host) {
+  if (host.find(':') != std::string::npos)
+    throw UsageError(
+        fmt::format("{} is an IPv6 address; machines meet over IPv4: give a name or an IPv4 address", what));
+}
+
 std::string own_address_for(const std::string& host) {
   const auto address = resolve(host);
   if (!address) return "";
@@ -88,7 +95,7 @@ std::string own_address_for(const std::string& host) {
 }
 
 std::string doubt_about(const std::string& host, bool is_here) {
-  const addrinfo wanted{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  const addrinfo wanted{.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};  // as ranks and launchers call it
   addrinfo* found = nullptr;
   const int code = getaddrinfo(host.c_str(), nullptr, &wanted, &found);
   if (code != 0) return fmt::format("no name service of this machine knows {} ({})", host, gai_strerror(code));

@@ -21,11 +21,16 @@ bool is_spelled_loopback(const std::string& host);
 /// Whether `host`, a name or an address, is a loopback address on this machine.
 bool is_loopback(const std::string& host);
 
+/// Refuses an IPv6 address as the place where machines meet. `what` names it: "launch.master_addr fd00::1".
+/// Errors    UsageError
+void refuse_ipv6(const std::string& what, const std::string& host);
+
 /// The IPv4 address at which this machine must listen so that others reach it as `host`; empty if `host` is another
 /// machine. 0.0.0.0 if `host` is a name that means loopback on this machine only.
 std::string own_address_for(const std::string& host);
 
-/// What is doubtful about `host`, where machines meet: no name service knows it, or, if `is_here` says that it means
+/// What is doubtful about `host`, where machines meet: no name service knows an IPv4
+/// address of it, or, if `is_here` says that it means
 /// this machine, this machine has other addresses. Empty: nothing. A name may still become known, as those of pods do.
 std::string doubt_about(const std::string& host, bool is_here);
 

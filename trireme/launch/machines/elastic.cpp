@@ -40,9 +40,7 @@ void read_endpoint(const std::string& text, Elastic& elastic) {
   const auto port = colon == std::string::npos ? kTorchrunsPort : base::parse_count(text.substr(colon + 1));
   if (elastic.host.empty() || !port || *port < 0 || *port > 65535)
     throw UsageError(fmt::format("launch.rdzv_endpoint {} is not HOST:PORT, a port from 1 to 65535", text));
-  if (elastic.host.find(':') != std::string::npos)
-    throw UsageError(fmt::format(
-        "launch.rdzv_endpoint {} is an IPv6 address; launchers meet over IPv4: give a name or an IPv4 address", text));
+  refuse_ipv6("launch.rdzv_endpoint " + text, elastic.host);
   elastic.port = static_cast<int>(*port);
 }
 

@@ -34,8 +34,8 @@ std::string sbatch_file(const JobFile& job);
 /// Errors    UsageError naming the setting: no image or volume, or an out_dir outside the volume
 std::string k8s_file(const JobFile& job);
 
-/// Open MPI's hostfile. Its first line is a comment: the mpirun command that uses the file, and that gives ranks the time
-/// to stop and save.
+/// Open MPI's hostfile. Its first line is a comment: the mpirun command that uses the file, and that gives ranks the
+/// time to stop and save.
 std::string host_file(const JobFile& job);
 
 }  // namespace trireme::launch

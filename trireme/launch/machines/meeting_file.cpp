@@ -48,13 +48,25 @@ void open_door(RankEnvironment& e) {
   e.master_port = point.port;
   e.store_fd = point.fd.release();
 }
+
+// Our launcher has looked at the address before its ranks start.
+void tell_doubt(const RankEnvironment& e) {
+  if (is_one_host(e) || e.local_rank != 0 || e.launcher == "trireme") return;
+  const bool is_here = e.global_rank == 0;
+  if (const std::string doubt = doubt_about(e.master_address, is_here); !doubt.empty())
+    base::warn("where the ranks meet (MASTER_ADDR): {}; this rank waits for {} all the same", doubt,
+               is_here ? "the others" : "rank 0");
+}
 }  // namespace
 
 MeetingFile::MeetingFile(RankEnvironment& environment, const MeetingOptions& options)
     : path_(options.out_dir / fmt::format(".meeting-{}", name_of(environment))) {
+  if (!is_one_host(environment))
+    refuse_ipv6("environment variable MASTER_ADDR=" + environment.master_address, environment.master_address);
   const bool needs_file = !options.token_file || !knows_the_place(environment);
   if (environment.global_rank > 0 && needs_file) {
     wait_for(environment, options);
+    tell_doubt(environment);
     return;
   }
   environment.token = options.token_file ? store::read_token_file(*options.token_file) : store::draw_token();
@@ -63,10 +75,8 @@ MeetingFile::MeetingFile(RankEnvironment& environment, const MeetingOptions& opt
     if (needs_file) publish(environment);
   } else if (is_one_host(environment)) {
     environment.master_address = "127.0.0.1";
-  } else if (!needs_file && environment.local_rank == 0 && !environment.local_is_unknown) {
-    if (const std::string doubt = doubt_about(environment.master_address, false); !doubt.empty())
-      base::warn("MASTER_ADDR: {}; this rank waits for rank 0 all the same", doubt);
   }
+  tell_doubt(environment);
 }
 
 MeetingFile::~MeetingFile() {

@@ -25,7 +25,9 @@ struct MeetingOptions {
 /// 127.0.0.1. Ranks of several hosts meet at the master's address if it is known, else at rank 0's own address, and at
 /// the master's port if that is free. The destructor deletes rank 0's file.
 /// Cost      the other ranks look every 20 ms; after two seconds one line says what they wait for
-/// Errors    UsageError if the launcher gave the job no name, out_dir cannot be written, or the token file is refused;
+/// Says      what is doubtful about the address (doubt_about), and waits all the same
+/// Errors    UsageError if the launcher gave the job no name or an IPv6 address, out_dir cannot be written, or the
+/// token file is refused;
 ///           Error if rank 0's file does not appear within the timeout; Stopped if a stop is requested meanwhile and
 ///           rank 0 does not come soon
 class MeetingFile {

@@ -49,6 +49,7 @@ std::string master_address(const Settings& settings) {
     throw UsageError(fmt::format(
         "num_nodes {}: launch.master_addr must be the address of machine 0, as the other machines reach it{}",
         settings.num_nodes, settings.launch.node_rank == 0 ? "; this machine has " + own_address() : ""));
+  refuse_ipv6("launch.master_addr " + *address, *address);
   if (is_loopback(*address))
     throw UsageError(fmt::format(
         "launch.master_addr {} is a loopback address, which every machine takes for itself: with num_nodes {} it must "

@@ -18,7 +18,8 @@ bool is_launcher_of_a_node(const RankEnvironment& environment, const Settings& s
 bool is_first_node(const Settings& settings, const RankEnvironment& environment);
 
 /// Throws the UsageErrors of choose_nodes early, and has no other effect.
-/// Errors    UsageError: master_addr is missing or a loopback address, node_rank is missing or too large, the token
+/// Errors    UsageError: master_addr is missing, a loopback address or one of IPv6, node_rank is missing or too large,
+/// the token
 ///           file is refused
 void check_nodes(const Settings& settings, const RankEnvironment& environment);
 
