@@ -166,17 +166,17 @@ def stopping_one_machine_stops_all(r):
     r.require_nothing_is_left("stopped", "a stop")
 
 
-def the_same_failure_twice_ends_the_job(r):
+def a_program_that_always_fails_uses_up_its_restarts(r):
     token = r.folder / "token"
     token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
-    command = [r.program, "launch", "--nnodes", "2", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_backend", "c10d", "--max_restarts", "3",
+    command = [r.program, "launch", "--nnodes", "2", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_backend", "c10d", "--max_restarts", "2",
                "--token_file", str(token), "--", "/bin/false"]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=ring.environment(), cwd=r.folder)
             for _ in range(2)]
     said = [job.communicate(timeout=120)[0] for job in jobs]
-    ring.check([job.returncode for job in jobs] == [1, 1] and all("restart 1 of 3" in text and "for the second time" in text for text in said),
-               "a program that always fails is started twice, on both machines", "\n".join(said))
+    ring.check([job.returncode for job in jobs] == [1, 1] and all("restart 2 of 2" in text and "all 2 restarts are used up" in text for text in said),
+               "a program that always fails is started three times, on both machines", "\n".join(said))
 
 
 def a_stop_ends_the_wait_for_machines(r):
@@ -242,7 +242,7 @@ def mistakes_are_refused(r):
 with ring.Ring(sys.argv[1]) as r:
     a_stop_ends_the_wait_for_machines(r)
     mistakes_are_refused(r)
-    the_same_failure_twice_ends_the_job(r)
+    a_program_that_always_fails_uses_up_its_restarts(r)
     straight = ring.metrics(r.train("straight", train__max_steps=STEPS))
     a_lost_machine_costs_a_restart(r, straight)
     if ring.SLOW:
