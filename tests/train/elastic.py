@@ -232,6 +232,7 @@ def mistakes_are_refused(r):
             (["--nnodes", "2", "--node_rank", "2"], "--node_rank 2 is not one of the --nnodes 2"),
             (["--num_machines", "2", "--machine_rank", "2"], "--machine_rank 2 is not one of the --num_machines 2"),
             (["--nnodes", "2:4"], "--nnodes 2:4 needs --rdzv_endpoint HOST:PORT"),
+            (["--nnodes", "1:2", "--rdzv_endpoint", here, "--log_ranks", "2"], "cannot show the output of rank 2: the ranks are 0 to 1"),
             (["--include", "a"], "--include and --exclude choose machines of --hosts or --hostfile")):
         result = r.run([r.program, "launch", *words, "--", "true"])
         ring.check(result.code == 2 and sentence in result.err and not re.search(r"launch\.|num_nodes", result.err), f"trireme launch names what was typed: {sentence}", str(result))

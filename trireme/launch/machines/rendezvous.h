@@ -62,6 +62,9 @@ class Rendezvous {
   ///           few machines join in time, or if the decider is gone
   std::optional<Nodes> meet();
 
+  /// Machines of a round at most.
+  int most() const { return options_.most; }
+
   /// Rounds before this one.
   int round() const { return round_; }
 

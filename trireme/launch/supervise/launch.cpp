@@ -29,9 +29,10 @@ void check(const LaunchOptions& options) {
     throw UsageError(
         "restarts over several machines need a place where their launchers meet, launch.rdzv_endpoint HOST:PORT; under "
         "a scheduler, let the scheduler start the job again");
-  if (options.rendezvous) return;  // this machine's ranks are not known yet
+  // Where machines come and go, a rank may be there in one round and not in another.
+  const int machines = options.rendezvous ? options.rendezvous->most() : options.nodes.count;
   for (const int rank : options.log_ranks) {
-    const int last = options.nodes.count * options.num_ranks - 1;
+    const int last = machines * options.num_ranks - 1;
     if (rank < 0 || rank > last)
       throw UsageError(fmt::format("cannot show the output of rank {}: the ranks are 0 to {}", rank, last));
   }
