@@ -236,6 +236,11 @@ def mistakes_are_refused(r):
             (["--include", "a"], "--include and --exclude choose machines of --hosts or --hostfile")):
         result = r.run([r.program, "launch", *words, "--", "true"])
         ring.check(result.code == 2 and sentence in result.err and not re.search(r"launch\.|num_nodes", result.err), f"trireme launch names what was typed: {sentence}", str(result))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        result = r.run(r.command("taken", nnodes="1:2", rdzv_endpoint=taken, launch__join_timeout="2s"))
+    ring.check(result.code == 1 and f"cannot listen at {taken}: " in result.err and "no launcher of this job serves there" in result.err and
+               "for launch.rdzv_endpoint, the same on every machine" in result.err, "a port that another program has is told so", str(result))
     result = r.run(r.command("few", nnodes="2:2", rdzv_endpoint=here, launch__join_timeout="2s"))
     ring.check(result.code == 1 and "1 machine came to" in result.err and "the job needs 2" in result.err, "too few machines are told so", str(result))
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/units.h"
@@ -15,6 +18,7 @@ namespace trireme::launch {
 namespace {
 constexpr int64_t kMostMachines = 100'000;
 constexpr int kAnyPort = 0;
+constexpr std::chrono::minutes kOnOneMachine{1};  // whoever has the port here writes the meeting file at once
 
 std::optional<int> machines_in(const std::string& text) {
   const auto count = base::parse_count(text);
@@ -65,8 +69,8 @@ bool can_run(Settings settings, int machines) {
 }
 
 // The decider's listening socket; empty on the other machines. If machines have numbers, the decider is machine 0. Else
-// it is the first launcher on the machine with the endpoint's address.
-base::FileDescriptor listen_if_ours(const Elastic& elastic, std::optional<int> number) {
+// it is the first launcher on the machine with the endpoint's address. `taken`: why that one cannot listen.
+base::FileDescriptor listen_if_ours(const Elastic& elastic, std::optional<int> number, std::string& taken) {
   if (number)
     return *number > 0 ? base::FileDescriptor() : MeetingPoint(MeetingPoint::Reach::all_hosts, elastic.port).fd;
   const std::string address = own_address_for(elastic.host);
@@ -74,7 +78,8 @@ base::FileDescriptor listen_if_ours(const Elastic& elastic, std::optional<int> n
   try {
     return store::listen_at(address, elastic.port);
   } catch (const Error& error) {
-    base::info("{}; this launcher looks for another that serves there", error.what());
+    taken = error.what();
+    base::info("{}; this launcher looks for another that serves there", taken);
     return {};
   }
 }
@@ -146,7 +151,8 @@ std::shared_ptr<Rendezvous> make_rendezvous(const Elastic& elastic, const Settin
                                             std::optional<MeetingFile>& meeting) {
   const LaunchSettings& l = settings.launch;
   const std::optional<int> number(l.node_rank);
-  base::FileDescriptor listener = listen_if_ours(elastic, number);
+  std::string taken;
+  base::FileDescriptor listener = listen_if_ours(elastic, number, taken);
   // For the meeting file, the decider is rank 0 and the other launchers are other ranks.
   RankEnvironment environment;
   environment.launched = true;
@@ -157,10 +163,18 @@ std::shared_ptr<Rendezvous> make_rendezvous(const Elastic& elastic, const Settin
   environment.master_port = elastic.port;
   environment.job_id = fmt::format("{}-{}", elastic.host, elastic.port);
   environment.store_fd = listener.get();
-  meeting.emplace(environment, MeetingOptions{.out_dir = settings.out_dir,
-                                              .token_file = l.token_file,
-                                              .timeout = l.join_timeout,
-                                              .patience_when_stopped = {}});  // nothing has begun, so none is needed
+  MeetingOptions meets{.out_dir = settings.out_dir,
+                       .token_file = l.token_file,
+                       .timeout = l.join_timeout,
+                       .patience_when_stopped = {}};  // nothing has begun, so none is needed
+  if (!taken.empty()) {
+    meets.timeout = std::min<std::chrono::milliseconds>(meets.timeout, kOnOneMachine);
+    meets.without_file = fmt::format(
+        "{}, and no launcher of this job serves there; end the program that has the port, or choose "
+        "another one for launch.rdzv_endpoint, the same on every machine",
+        taken);
+  }
+  meeting.emplace(environment, meets);
   RendezvousOptions options{.host = elastic.host,
                             .port = elastic.port,
                             .listener = std::move(listener),

@@ -103,6 +103,7 @@ void MeetingFile::wait_for(RankEnvironment& environment, const MeetingOptions& o
     }
     end_wait_when_stopped(options.patience_when_stopped, fmt::format("rank 0's {}", path_.string()));
     const auto waited = Clock::now() - start;
+    if (waited > options.timeout && !options.without_file.empty()) throw Error(options.without_file);
     if (waited > options.timeout)
       throw Error(
           fmt::format("rank 0 has not come: it writes {} where it waits for the others, and after {} s there is no "

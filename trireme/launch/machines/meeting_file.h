@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "trireme/launch/identity/environment.h"
 
@@ -19,6 +20,7 @@ struct MeetingOptions {
   std::optional<std::string> token_file = {};  ///< holds the token; if the address is known too, no file is written
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< long: rank 0 may read all data first
   std::chrono::milliseconds patience_when_stopped = std::chrono::seconds(5);  ///< see stop_signal.h
+  std::string without_file = {};  ///< the error if the file does not appear; empty: that rank 0 has not come
 };
 
 /// Fills in master_address, master_port, token and, on rank 0, store_fd of `environment`. Ranks of one host meet at
