@@ -46,6 +46,20 @@ def copies(r):
                "checkpoint.base copy: a checkpoint holds the base's files as they are")
     ring.check(equal(weights(step, "adapter_model*.safetensors"), weights(referring, "adapter_model*.safetensors")), "and the adapters of a run without it")
     ring.check("its base is in it and is unchanged" in succeed(r, "checkpoint", "verify", step).out, "verify follows it")
+    as_model = {"finetune_lora": LORA, "finetune_dpo": LORA, "finetune_full": {}}
+    for subcommand, settings in as_model.items():
+        said = r.run(tuning.command(r, step, "as-model", subcommand=subcommand, data__ledger=None, train__max_steps=1, **settings))
+        ring.check(said.code == 2 and "is an adapter" in said.err and f"--lora.initial_adapter {step} trains it on" in said.err and "trireme merge_lora" in said.err,
+                   f"{subcommand} refuses such a checkpoint as a model: its adapter would be left out", str(said))
+    said = r.run([r.program, "explain", "memory", str(step), "--lora.r", "4"])
+    ring.check(said.code == 2 and "is an adapter" in said.err, "so does explain memory", str(said))
+    said = r.run([r.program, "grpo", str(base), "--grpo.prompts", str(r.folder / "chat.jsonl"), "--grpo.beta", "0.1", "--grpo.reference", str(step), "--reward.functions", "[exact]",
+                  "--grpo.max_prompt_length", "8", "--grpo.max_completion_length", "8", "--dry_run"])
+    ring.check(said.code == 2 and "grpo.reference: " in said.err and "is an adapter, and this run trains all weights" in said.err and "trireme merge_lora" in said.err,
+               "as the reference of a run of all weights it is refused, too", str(said))
+    on = tuning.tune(r, step, "on", adapter=step, precision="32-true", train__max_steps=1)
+    there = tuning.tune(r, base, "on-there", adapter=step, precision="32-true", train__max_steps=1)
+    ring.check(tuning.losses(on) == tuning.losses(there), "as the first adapter beside itself it is trained on, as beside its base")
     merged = {}
     for what, words in {"": [step], "-by-base": [referring, "--base", base], "-by-copy": [referring, "--base", step]}.items():
         merged[what] = r.folder / f"merged{what}"

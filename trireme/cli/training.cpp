@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/explain.h"
@@ -137,6 +138,11 @@ void replace_default_length(ParsedSettings& parsed) {
     parsed.settings.train.epochs.reset();
 }
 
+bool is_resumed(const ParsedSettings& parsed) {
+  return std::ranges::any_of(parsed.provenance,
+                             [](const auto& entry) { return entry.second.kind == config::Source::Kind::checkpoint; });
+}
+
 // An adapter that training starts from has a configuration of its own.
 void refuse_two_adapters(const ParsedSettings& parsed) {
   if (!parsed.settings.lora.initial_adapter || !parsed.given("lora.initial_adapter")) return;
@@ -144,6 +150,19 @@ void refuse_two_adapters(const ParsedSettings& parsed) {
     if (key.starts_with("lora.") && key != "lora.initial_adapter" && key != "lora.plus_ratio" && parsed.given(key))
       throw UsageError(fmt::format("{} is set, but the adapter in {} has a configuration of its own; leave {} out", key,
                                    *parsed.settings.lora.initial_adapter, key));
+}
+
+// A checkpoint of adapters may hold its base (checkpoint.base copy), and looks like a model then. Only the base would
+// be trained. A resumed run of adapters has its own adapter.
+void refuse_adapter_as_model(const ParsedSettings& parsed) {
+  const Settings& s = parsed.settings;
+  if (s.lora.initial_adapter || s.model.from_scratch || is_resumed(parsed) || !adapt::is_adapter_folder(s.model.name))
+    return;
+  const std::string itself = base::shell_quoted(s.model.name);
+  throw UsageError(model::an_adapters_folder(
+      s.model.name, adapt::holds_base(s.model.name)
+                        ? fmt::format("--lora.initial_adapter {} trains it on", itself)
+                        : fmt::format("name its base, and --lora.initial_adapter {} trains it on", itself)));
 }
 
 // Without a rank there are no adapters, and all weights would be trained.
@@ -169,11 +188,6 @@ void refuse_words_of_another_task(const ParsedSettings& parsed) {
             fmt::format("{0} is read with task {1} alone (trireme {2}), and this run has task {3}; set task {1}, or "
                         "leave {0} out",
                         key, config::name_of(reads_it), command, config::name_of(task)));
-}
-
-bool is_resumed(const ParsedSettings& parsed) {
-  return std::ranges::any_of(parsed.provenance,
-                             [](const auto& entry) { return entry.second.kind == config::Source::Kind::checkpoint; });
 }
 
 // The task that a command is for. finetune_full has two: it classifies if that is asked for.
@@ -368,6 +382,7 @@ void complete_plan(ParsedSettings& parsed) {
 
 void complete_task(ParsedSettings& parsed) {
   refuse_unread(parsed);
+  refuse_adapter_as_model(parsed);
   train::complete_classification(parsed);
   train::complete_preferences(parsed);
   train::complete_grpo(parsed);

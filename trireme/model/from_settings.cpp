@@ -21,10 +21,8 @@ ModelConfig named_model(const std::string& name) {
   if (fs::exists(fs::path(name) / "config.json"))
     return parse_hugging_face_config(base::read_side_file(fs::path(name) / "config.json"), name + "/config.json");
   if (fs::exists(fs::path(name) / "adapter_config.json"))
-    throw UsageError(
-        fmt::format("{} is an adapter, and a model's folder is named here: name its base, and the adapter with "
-                    "--lora.initial_adapter; or make a model of both first: trireme merge_lora {} --out FOLDER",
-                    name, base::shell_quoted(name)));
+    throw UsageError(an_adapters_folder(
+        name, fmt::format("name its base, and --lora.initial_adapter {} trains it on", base::shell_quoted(name))));
   const bool is_shape = std::ranges::count(catalogue_names(), name) > 0;
   if (fs::is_regular_file(name) && !is_shape) throw UsageError(base::make_a_folder_of(name));
   if (fs::is_directory(name) && !is_shape)
@@ -116,6 +114,13 @@ void take_labels(ModelConfig& c, const ModelSettings& s) {
 }
 
 }  // namespace
+
+std::string an_adapters_folder(const std::string& name, const std::string& way_out) {
+  return fmt::format(
+      "{} is an adapter, and a model's folder is named here: {}; or make a model of both first: trireme merge_lora {} "
+      "--out FOLDER",
+      name, way_out, base::shell_quoted(name));
+}
 
 ModelConfig config_of(const ModelSettings& m) {
   if (m.name.empty())

@@ -1,6 +1,8 @@
 // From settings to ModelConfig, Precision and Grouping.
 #pragma once
 
+#include <string>
+
 #include "trireme/model/config.h"
 #include "trireme/model/model.h"
 #include "trireme/model/settings.h"
@@ -10,6 +12,9 @@ namespace trireme::model {
 /// The shape from the catalogue or from a folder's config.json, changed by the keys that the settings give.
 /// Errors    UsageError
 ModelConfig config_of(const ModelSettings& settings);
+
+/// What is said of an adapter's folder in the place of a model's. `way_out` says how it is trained on.
+std::string an_adapters_folder(const std::string& name, const std::string& way_out);
 
 /// The dtypes of settings, with `format` for theirs; `automatic` must have been resolved (trireme/settings/derived.h).
 Precision precision_of(const PrecisionSettings& settings, NumberFormat format);

@@ -15,6 +15,7 @@
 #include "trireme/adapt/open_model.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/config/choices.h"
@@ -201,7 +202,14 @@ void check_reference(const Settings& s) {
   if (folder) try {
       const model::ModelConfig model = model::config_of(s.model);
       const bool adapts = s.lora.r || s.lora.initial_adapter;
-      if (const fs::path adapter = adapter_of(folder); adapts && !adapter.empty())
+      const fs::path adapter = adapter_of(folder);
+      // A folder that holds the adapter's base too would be compared with as that base alone.
+      if (!adapts && !adapter.empty())
+        throw UsageError(
+            fmt::format("{} is an adapter, and this run trains all weights: make a model of it and its base with "
+                        "trireme merge_lora {}, and name the result",
+                        adapter.string(), base::shell_quoted(adapter.string())));
+      if (!adapter.empty())
         check_adapter(adapter, s, model);
       else
         describe_source(adapt::open_base(*folder), model::build_model(model, resolve_precision(s)));
