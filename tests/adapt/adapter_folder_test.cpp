@@ -51,6 +51,22 @@ TEST_F(AdapterFolderTest, AnAdapterOfAnotherBaseIsOneSentence) {
   EXPECT_NE(refusal(small_model(model::Architecture::gpt2)).find("has no place in it"), std::string::npos);
 }
 
+TEST_F(AdapterFolderTest, AVisionModelsNamesAreUnderstoodOfItsTextHalf) {
+  model.is_text_half = true;
+  for (const std::string names : {"model.language_model.", "language_model.model."}) {
+    Tensors named;
+    for (const auto& [name, tensor] : write_adapter(folder, {.modules_to_save = {"model.norm"}}, model))
+      named["base_model.model." + names + name.substr(std::string("model.").size())] = tensor;
+    write_safetensors(folder / "adapter_model.safetensors", named);
+    const FittedAdapter fitted = fit(open_adapter_folder(folder), model);
+    EXPECT_EQ(fitted.file_names.size(), 6 * 2 + 1);
+    EXPECT_EQ(fitted.file_names.at("model.norm.weight"), "base_model.model." + names + "norm.weight");
+    named["base_model.model.model.vision_tower.encoder.layers.0.self_attn.q_proj.lora_A.weight"] = at::randn({8, 16});
+    write_safetensors(folder / "adapter_model.safetensors", named);
+    EXPECT_NE(refusal(model).find("of which only the text half is read"), std::string::npos) << refusal(model);
+  }
+}
+
 TEST_F(AdapterFolderTest, NamesOfPeftsWrappersAreUnderstood) {
   Tensors named;
   for (const auto& [name, tensor] : write_adapter(folder, {.modules_to_save = {"embed_tokens"}}, model))

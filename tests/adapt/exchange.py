@@ -27,6 +27,8 @@ KINDS = {
     "gemma3, head of its own": ("gemma3", {"target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]}),
     "gpt2, rsLoRA and bias": ("gpt2", ALL | {"use_rslora": True, "lora_bias": True}),
 }
+# Not in the loop over KINDS, which merges into a model that is loaded as a whole.
+VISION = {"gemma3 with its eyes, patterns": ("gemma3 vision", {"target_modules": r"model\.language_model\..*\.(q_proj|up_proj)", "rank_pattern": {"up_proj": 4}})}
 QUICK = ["llama, embedding", "gemma3, head of its own", "llama, patterns", "gemma3, some layers", "gpt2, all-linear", "qwen3, DoRA", "gpt2, rsLoRA and bias"]
 
 
@@ -56,7 +58,7 @@ def loss_there(model, ids):
 class Exchange:
     def __init__(self, r, what):
         self.r, self.what = r, what
-        self.name, self.options = KINDS[what]
+        self.name, self.options = (KINDS | VISION)[what]
         self.place = r.folder / what.replace(" ", "-").replace(",", "")
         self.base = r.folder / self.name.replace(" ", "-")
         if not self.base.exists():
@@ -118,6 +120,31 @@ class Exchange:
             self.judge(run / "step-00000003", "our adapter")
 
 
+def make_vision_base(folder):
+    """A whole Gemma 3, of which Trireme trains the text half."""
+    tuning.make_base("gemma3", folder)
+    kind, text = tuning.tiny_models.MODELS["gemma3"][:2]
+    eyes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    (folder / "model.safetensors").unlink()
+    torch.manual_seed(5)
+    whole = transformers.Gemma3Config(text_config={"model_type": kind} | text, vision_config=eyes, mm_tokens_per_image=4)
+    transformers.Gemma3ForConditionalGeneration(whole).save_pretrained(folder)
+
+
+def vision(r):
+    """An adapter of a vision model's text half goes both ways, and PEFT puts nothing on the vision tower."""
+    make_vision_base(r.folder / "gemma3-vision")
+    exchange = Exchange(r, "gemma3 with its eyes, patterns")
+    exchange.there_and_back(commands=False)
+    typed = tuning.tune(r, exchange.base, "typed", precision="32-true", train__max_steps=2, train__save_interval=1, lora__r=4, lora__target_modules="[q_proj,down_proj]",
+                        lora__layers_to_transform="[0,2]", lora__init="random")
+    exchange.same_loss(typed, 2, typed / "step-00000001", "a new adapter of some blocks has in PEFT the loss of the next step")
+    theirs = peft.PeftModel.from_pretrained(tuning.load_base(exchange.base), typed / "step-00000001")
+    ring.check(not any("lora_" in name and "vision" in name for name, _ in theirs.named_parameters()), "and nothing on the vision tower")
+    ours, loss = loss_here(r, exchange.base, "--adapter", typed / "step-00000001"), loss_there(theirs, exchange.ids)
+    ring.check(abs(ours / loss - 1) <= LOSS, f"evaluate --adapter finds the loss {ours:.6f}, PEFT {loss:.6f}")
+
+
 def meshes(r):
     """pp 2 x tp 2, then three data ranks, in float64: the losses of one rank."""
     base = r.folder / "llama-2"
@@ -143,4 +170,5 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
         print("left out: generate, evaluate and merge_lora take no --adapter yet")
     for what in KINDS if ring.SLOW else QUICK:
         Exchange(r, what).there_and_back(commands)
+    vision(r)
     meshes(r)

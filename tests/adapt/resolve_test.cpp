@@ -176,5 +176,39 @@ TEST(Resolve, TensorsHavePeftsNamesAndShapes) {
   EXPECT_EQ(tensors, expected);
 }
 
+TEST(Resolve, ATextHalfIsKnownByTheNamesOfItsVisionModel) {
+  model::ModelConfig half = kLlama;
+  half.is_text_half = true;
+  const AdapterConfig expressed = {.target_modules = expression(R"(model\.language_model\..*\.q_proj)")};
+  EXPECT_EQ(names(expressed, half), names({.target_modules = list({"q_proj"})}));
+  EXPECT_NE(refusal(expressed), "accepted");
+  const AdapterConfig listed = {.target_modules = list({"model.language_model.layers.1.self_attn.q_proj"}),
+                                .modules_to_save = {"model.language_model.norm"},
+                                .rank_pattern = {{"language_model.layers.1.self_attn.q_proj", 3}}};
+  const model::Adapters adapters = resolve(listed, half);
+  ASSERT_TRUE(adapters.modules.contains("model.layers.1.self_attn.q_proj"));
+  EXPECT_EQ(adapters.modules.at("model.layers.1.self_attn.q_proj").rank, 3);
+  EXPECT_TRUE(adapters.whole.contains("model.norm"));
+}
+
+TEST(Resolve, BesideAVisionModelPeftIsToldFullNames) {
+  model::ModelConfig half = kLlama;
+  half.is_text_half = true;
+  const AdapterConfig typed = {.target_modules = list({"q_proj", "lm_head"}),
+                               .layers_to_transform = std::vector<int64_t>{0, 2},
+                               .modules_to_save = {"model.norm"},
+                               .rank_pattern = {{"layers.2.self_attn.q_proj", 4}},
+                               .alpha_pattern = {{"q_proj", 3}}};
+  const AdapterConfig named = config_for_peft(typed, half);
+  const std::string first = "model.language_model.layers.0.self_attn.q_proj",
+                    third = "model.language_model.layers.2.self_attn.q_proj";
+  EXPECT_EQ(named.target_modules.list, (std::vector<std::string>{"lm_head", first, third}));
+  EXPECT_EQ(named.modules_to_save, std::vector<std::string>{"model.language_model.norm"});
+  EXPECT_EQ(named.rank_pattern, (std::vector<std::pair<std::string, int64_t>>{{third, 4}}));
+  EXPECT_EQ(named.alpha_pattern, (std::vector<std::pair<std::string, double>>{{first, 3}, {third, 3}}));
+  EXPECT_EQ(resolve(named, half), resolve(typed, half));
+  EXPECT_EQ(config_for_peft(typed, kLlama), typed);
+}
+
 }  // namespace
 }  // namespace trireme::adapt

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -46,6 +47,13 @@ std::string our_name(std::string name) {
   erase_part(name, ".modules_to_save.default.", ".");
   erase_part(name, ".modules_to_save.", ".");
   if (name.ends_with(".lora_magnitude_vector.weight")) name.resize(name.size() - std::string_view(".weight").size());
+  return name;
+}
+
+/// The same for a folder with other names.
+std::string our_name(const std::string& file_name, const checkpoint::Naming& naming) {
+  std::string name = our_name(file_name);
+  if (!naming.add.empty() && name.starts_with(naming.add)) name.replace(0, naming.add.size(), naming.strip);
   return name;
 }
 
@@ -140,6 +148,13 @@ AdapterFolder open_adapter_folder(const fs::path& given) {
   return folder;
 }
 
+checkpoint::Naming naming_in(const checkpoint::Checkpoint& files, const std::string& ours) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : files.tensors) names.push_back(our_name(name));
+  const checkpoint::Naming naming = checkpoint::naming_of(names, ours);
+  return naming.add.empty() ? checkpoint::Naming{} : naming;
+}
+
 FittedAdapter fit(const AdapterFolder& folder, const model::ModelConfig& config) {
   FittedAdapter fitted;
   try {
@@ -151,12 +166,13 @@ FittedAdapter fit(const AdapterFolder& folder, const model::ModelConfig& config)
   std::map<std::string, std::vector<int64_t>> expected;
   for (AdapterTensor& tensor : adapter_tensors(fitted.adapters, config))
     expected[tensor.name] = std::move(tensor.shape);
+  const checkpoint::Naming naming = naming_in(folder.files, std::prev(expected.end())->first);  // no head
   const std::vector<Module> modules = modules_of(config);
   std::set<std::string> matched;
   Misfits misfits;
   for (const auto& [file_name, stored] : folder.files.tensors) {
     if (!is_adapter_file(folder.files.files[static_cast<size_t>(stored.file)]->path())) continue;
-    const std::string name = our_name(file_name);
+    const std::string name = our_name(file_name, naming);
     if (const auto found = expected.find(name); found != expected.end()) {
       if (stored.shape != found->second) {
         misfits.add(file_name,
@@ -171,13 +187,14 @@ FittedAdapter fit(const AdapterFolder& folder, const model::ModelConfig& config)
     } else if (const auto copy = copied_from(name, modules)) {
       fitted.base_copies[file_name] = *copy;
     } else {
-      misfits.add(file_name, fmt::format("its tensor '{}' has no place in it", file_name));
+      misfits.add(file_name, fmt::format("its tensor '{}' has no place in it{}", file_name,
+                                         config.is_text_half ? ", of which only the text half is read" : ""));
     }
   }
   for (const auto& [name, shape] : expected)
     if (!matched.contains(name))
-      misfits.add(name, fmt::format("its tensor '{}{}' of shape {} is missing", model::kPeftPrefix, name,
-                                    checkpoint::shape_text(shape)));
+      misfits.add(name, fmt::format("its tensor '{}{}' of shape {} is missing", model::kPeftPrefix,
+                                    naming.name_of(name), checkpoint::shape_text(shape)));
   misfits.refuse(folder);
   return fitted;
 }

@@ -10,6 +10,7 @@
 #include "trireme/adapt/adapter_config.h"
 #include "trireme/adapt/resolve.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/naming.h"
 
 namespace trireme::adapt {
 
@@ -40,6 +41,10 @@ checkpoint::Checkpoint open_base(const std::filesystem::path& folder);
 /// Opens `folder`, or the newest good checkpoint in it.
 /// Errors    CheckpointError as open_checkpoint() and parse_adapter_config(); no adapter_model.safetensors
 AdapterFolder open_adapter_folder(const std::filesystem::path& folder);
+
+/// How `files` of an adapter name the tensor that adapter_tensors() calls `ours`, behind PEFT's prefix. PEFT trains a
+/// vision model as a whole, and names its text half so.
+checkpoint::Naming naming_in(const checkpoint::Checkpoint& files, const std::string& ours);
 
 /// An adapter that fits a model.
 struct FittedAdapter {

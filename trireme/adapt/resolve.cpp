@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/naming.h"
 #include "trireme/model/tensor_names.h"
 #include "trireme/text/regex.h"
 
@@ -36,6 +37,12 @@ class WholeName {
  private:
   text::Regex regex_;
 };
+
+/// The names of a module: ours, and that in the whole vision model if ours is its text half.
+std::vector<std::string> names_in(const model::ModelConfig& model, const std::string& ours) {
+  if (!model.is_text_half) return {ours};
+  return {ours, checkpoint::in_vision_model().name_of(ours)};
+}
 
 /// target_modules or exclude_modules.
 class Matcher {
@@ -104,9 +111,9 @@ class Pattern {
   Pattern(const char* key, const std::vector<std::pair<std::string, Number>>& rows) {
     for (const auto& [name, value] : rows) rows_.emplace_back(WholeName(key, "(?:.*\\.)?(?:" + name + ")"), value);
   }
-  Number value(const std::string& name, Number fallback) const {
+  Number value(const std::vector<std::string>& names, Number fallback) const {
     for (const auto& [pattern, value] : rows_)
-      if (pattern.fits(name)) return value;
+      if (std::ranges::any_of(names, [&](const std::string& name) { return pattern.fits(name); })) return value;
     return fallback;
   }
 
@@ -130,13 +137,15 @@ std::set<std::string> containers_of(const std::vector<Module>& modules) {
 }
 
 /// modules_to_save, as PEFT finds them: every module whose name ends so, with all that it holds.
-std::set<std::string> whole_modules(const AdapterConfig& config, const std::vector<Module>& modules) {
+std::set<std::string> whole_modules(const AdapterConfig& config, const std::vector<Module>& modules,
+                                    const model::ModelConfig& model) {
   std::set<std::string> names = containers_of(modules), whole;
   for (const Module& m : modules) names.insert(m.name);
   for (const std::string& entry : config.modules_to_save) {
     bool found = false;
     for (const std::string& name : names) {
-      if (entry.empty() || !name.ends_with(entry)) continue;
+      const auto ends_so = [&](const std::string& known) { return known.ends_with(entry); };
+      if (entry.empty() || std::ranges::none_of(names_in(model, name), ends_so)) continue;
       found = true;
       for (const Module& m : modules)
         if (m.name == name || m.name.starts_with(name + ".")) whole.insert(m.name);
@@ -259,20 +268,23 @@ model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& m
   const Layers layers(config);
   const Pattern<int64_t> ranks("rank_pattern", config.rank_pattern);
   const Pattern<double> alphas("alpha_pattern", config.alpha_pattern);
-  model::Adapters adapters{.whole = whole_modules(config, modules)};
+  model::Adapters adapters{.whole = whole_modules(config, modules, model)};
   // What PEFT keeps from adapters is narrower than what it saves: names between dots.
   std::vector<WholeName> saved;
   for (const std::string& entry : config.modules_to_save)
     saved.emplace_back("modules_to_save", "(?:|.*\\.)(?:" + entry + ")(?:|\\..*)");
   const auto is_saved = [&](const std::string& name) {
-    return std::any_of(saved.begin(), saved.end(), [&](const WholeName& entry) { return entry.fits(name); });
+    return std::ranges::any_of(saved, [&](const WholeName& entry) { return entry.fits(name); });
   };
 
   bool any_named = false;
   const auto is_target = [&](const std::string& name) {
-    if (!targets.fits(name)) return false;
+    const std::vector<std::string> known = names_in(model, name);
+    const auto any = [&](const auto& fits) { return std::ranges::any_of(known, fits); };
+    if (!any([&](const std::string& n) { return targets.fits(n); })) return false;
     any_named = true;
-    return !(excludes && excluded.fits(name)) && !is_saved(name) && (targets.names(name) || layers.fits(name));
+    return !(excludes && any([&](const std::string& n) { return excluded.fits(n); })) && !any(is_saved) &&
+           (any([&](const std::string& n) { return targets.names(n); }) || layers.fits(name));
   };
   for (const std::string& name : containers_of(modules))
     if (is_target(name))
@@ -290,11 +302,11 @@ model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& m
           fmt::format("{} is named in target_modules and in modules_to_save; name it in one of them", m.name));
     if (config.lora_bias && m.kind == Module::Kind::embedding)
       throw UsageError(fmt::format("lora_bias: the embedding {} cannot have one, as in PEFT", m.name));
-    const int64_t rank = ranks.value(m.name, config.r);
+    const int64_t rank = ranks.value(names_in(model, m.name), config.r);
     if (rank < 1)
       throw UsageError(
           fmt::format("the rank of {} is {}; r and the numbers of rank_pattern must be at least 1", m.name, rank));
-    const double alpha = alphas.value(m.name, config.lora_alpha);
+    const double alpha = alphas.value(names_in(model, m.name), config.lora_alpha);
     adapters.modules[m.name] = {
         .rank = rank,
         .scale = config.use_rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank),
@@ -305,6 +317,27 @@ model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& m
   }
   if (adapters.modules.empty()) refuse_no_match(config, names, modules, any_named);
   return adapters;
+}
+
+AdapterConfig config_for_peft(const AdapterConfig& config, const model::ModelConfig& model) {
+  if (!model.is_text_half) return config;
+  const model::Adapters adapters = resolve(config, model);
+  const Pattern<double> alphas("alpha_pattern", config.alpha_pattern);
+  AdapterConfig named = config;
+  named.target_modules = named.exclude_modules = {};
+  named.layers_to_transform.reset();
+  for (auto* names : {&named.layers_pattern, &named.modules_to_save}) names->clear();
+  named.rank_pattern.clear(), named.alpha_pattern.clear();
+  for (const auto& [ours, spec] : adapters.modules) {
+    const std::string name = checkpoint::in_vision_model().name_of(ours);
+    named.target_modules.list.push_back(name);
+    if (spec.rank != config.r) named.rank_pattern.emplace_back(name, spec.rank);
+    const double alpha = alphas.value(names_in(model, ours), config.lora_alpha);
+    if (alpha != config.lora_alpha) named.alpha_pattern.emplace_back(name, alpha);
+  }
+  for (const std::string& ours : adapters.whole)
+    named.modules_to_save.push_back(checkpoint::in_vision_model().name_of(ours));
+  return named;
 }
 
 }  // namespace trireme::adapt

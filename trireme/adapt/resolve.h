@@ -1,8 +1,9 @@
 // From PEFT's words to a model's modules: which modules a configuration names, and each one's rank and scale.
 //
 // A list entry fits a module whose name is the entry or ends in it after a dot; a regular expression has to fit the
-// whole name. Names are those of Hugging Face's files without ".weight".
-// Source: peft, tuners/tuners_utils.py: check_target_module_exists, utils/other.py: get_pattern_key
+// whole name. Names are those of Hugging Face's files without ".weight". A text half is also known by the names that
+// the whole vision model has for it. Source: peft, tuners/tuners_utils.py: check_target_module_exists, utils/other.py:
+// get_pattern_key
 #pragma once
 
 #include <cstdint>
@@ -40,6 +41,11 @@ std::vector<Module> modules_of(const model::ModelConfig& model);
 /// Errors    UsageError naming the key: a rank below 1, targets that fit no module (with the nearest), targets that
 ///           cannot have an adapter (norms), a regular expression that is not understood
 model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& model);
+
+/// The configuration as PEFT reads it beside the model's folder. Beside a vision model it names each module of the text
+/// half in full, because ends of names would fit modules of the vision tower, too. Others stay as they are.
+/// Errors    as resolve()
+AdapterConfig config_for_peft(const AdapterConfig& config, const model::ModelConfig& model);
 
 /// A tensor of an adapter, named without PEFT's prefix.
 struct AdapterTensor {

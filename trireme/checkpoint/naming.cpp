@@ -38,6 +38,8 @@ std::string Naming::name_of(const std::string& ours) const {
   return name;
 }
 
+Naming in_vision_model() { return {"model.", "model.language_model.", true}; }
+
 Naming naming_of(const Checkpoint& folder, const std::string& ours) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : folder.tensors) names.push_back(name);
@@ -52,7 +54,7 @@ Naming naming_of(const std::vector<std::string>& names, const std::string& ours)
                                     {"roberta.", "", true},
                                     {"distilbert.", "", true},
                                     {"", "language_model.", true},
-                                    {"model.", "model.language_model.", true}};
+                                    in_vision_model()};
   for (Naming naming : kNamings) {
     if (!ours.starts_with(naming.strip) || std::ranges::count(names, naming.name_of(ours)) == 0) continue;
     naming.old_norms = std::ranges::any_of(names, [](const auto& name) { return name.ends_with("LayerNorm.gamma"); });

@@ -23,6 +23,9 @@ struct Naming {
   std::string name_of(const std::string& ours) const;
 };
 
+/// The names that a whole vision model has for its text half, which is our model.
+Naming in_vision_model();
+
 /// How the folder names the tensor that we call `ours`; as we do, if it has no such tensor.
 Naming naming_of(const Checkpoint& folder, const std::string& ours);
 /// The same of the names of all its tensors.

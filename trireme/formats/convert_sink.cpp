@@ -175,9 +175,11 @@ class PeftSink : public checkpoint::SafetensorsSink {
 
 /// PEFT's folder of an adapter.
 ConvertPlan plan_peft(const ConvertInput& input, const ConvertRequest& request) {
+  const bool is_text_half = model::parse_hugging_face_config(input.config_json, "config.json").is_text_half;
+  const checkpoint::Naming naming = is_text_half ? checkpoint::in_vision_model() : checkpoint::Naming{};
   std::vector<MappedTensor> map;
   for (const TensorSpec& tensor : input.tensors().tensors())
-    map.push_back(renamed(tensor, model::kPeftPrefix + tensor.name));
+    map.push_back(renamed(tensor, model::kPeftPrefix + naming.name_of(tensor.name)));
   ConvertPlan plan = plan_map(input, std::move(map), request);
   plan.open = [tensors = plan.tensors->tensors(),
                config = input.adapter_config_json](const std::filesystem::path& folder) {

@@ -312,9 +312,9 @@ ConvertInput open_adapter_source(const adapt::ModelPlace& place) {
   const checkpoint::Checkpoint base = adapt::open_base(adapt::base_of(adapter, place.base));
   ConvertInput input{.format = "peft"};
   input.config_json = checkpoint::read_text(base, "config.json");
-  input.adapter_config_json = adapt::adapter_config_json(adapter.config);
   const model::ModelConfig config =
       model::parse_hugging_face_config(input.config_json, (base.path / "config.json").string());
+  input.adapter_config_json = adapt::adapter_config_json(adapt::config_for_peft(adapter.config, config));
   input.chain.push_back(std::make_unique<AdapterSource>(adapter.files, adapt::fit(adapter, config).file_names));
   return input;
 }

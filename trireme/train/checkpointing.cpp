@@ -43,12 +43,13 @@ struct Contents {
     adapter,  ///< what is trained beside a frozen base, under PEFT's names
   } kind = Kind::model;
   const ModelSource& source;
+  checkpoint::Naming adapters = {};  ///< behind PEFT's prefix
 
   bool has(const model::ParameterSpec& p, bool trained) const {
     return kind == Kind::model || (kind == Kind::adapter ? trained : !model::is_adapter(p.name));
   }
   std::string name_of(const model::ParameterSpec& p) const {
-    return kind == Kind::adapter ? model::kPeftPrefix + p.name : source.name_of(p.name);
+    return kind == Kind::adapter ? model::kPeftPrefix + adapters.name_of(p.name) : source.name_of(p.name);
   }
 };
 
@@ -199,9 +200,17 @@ struct OpenFolder {
   checkpoint::Checkpoint c;
   Contents::Kind kind;
   ModelSource source = {};
+  checkpoint::Naming adapters = {};
   bool is_adapter() const { return kind == Contents::Kind::adapter; }
-  Contents contents() const { return {kind, source}; }
+  Contents contents() const { return {kind, source, adapters}; }
 };
+
+/// How the files of an adapter name what is trained.
+checkpoint::Naming naming_of_adapters(const checkpoint::Checkpoint& c, const model::Model& model) {
+  for (const model::ParameterGroup& group : model.groups)
+    if (group.trained && !group.parameters.empty()) return adapt::naming_in(c, group.parameters.front().name);
+  return {};
+}
 
 /// Errors    CheckpointError for tensors that do not fit the model, by their headers
 OpenFolder open_for(const model::Model& model, const fs::path& path, LoadWhat what, bool side_files = false) {
@@ -211,6 +220,7 @@ OpenFolder open_for(const model::Model& model, const fs::path& path, LoadWhat wh
                        : model.adapters.empty() ? Contents::Kind::model
                                                 : Contents::Kind::base};
   checkpoint::warn_if_ruined(o.c.path, o.c.manifest.ruined);
+  if (is_adapter) o.adapters = naming_of_adapters(o.c, model);
   if (is_adapter)
     checkpoint::check_tensors(o.c, model_tensors(model.groups, o.contents(), checkpoint::Dtype::f32));
   else
@@ -343,7 +353,9 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
       settings.save.dtype == checkpoint::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : checkpoint::Dtype::f32;
   const ModelSource& source = state.source;
   const bool is_adapter = !model.adapters.empty();
-  const Contents contents{is_adapter ? Contents::Kind::adapter : Contents::Kind::model, source};
+  const Contents contents{.kind = is_adapter ? Contents::Kind::adapter : Contents::Kind::model,
+                          .source = source,
+                          .adapters = model.config.is_text_half ? checkpoint::in_vision_model() : checkpoint::Naming{}};
   checkpoint::SaveRequest request;
   request.out_dir = settings.out_dir;
   request.step = state.step;

@@ -8,6 +8,7 @@
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/base_fingerprint.h"
 #include "trireme/adapt/from_settings.h"
+#include "trireme/adapt/resolve.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
@@ -186,7 +187,7 @@ RunState StartingPoint::load() {
         state.base_to_copy =
             std::make_shared<const checkpoint::Checkpoint>(adapt::open_base(starting_weights(s_.settings)));
     });
-    state.adapter_config = adapt::adapter_config_json(config);
+    state.adapter_config = adapt::adapter_config_json(adapt::config_for_peft(config, s_.model.config));
   }
   return state;
 }
