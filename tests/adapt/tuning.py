@@ -143,7 +143,7 @@ class Batches:
 
 def attention_masks(model, documents):
     """What transformers adds to attention scores: own documents only, and windows where the family has them."""
-    length, config = documents.shape[1], model.config
+    length, config = documents.shape[1], model.config.get_text_config()
     places = torch.arange(length)
     apart = places[:, None] - places[None]
     allowed = (documents[:, :, None] == documents[:, None, :]) & (apart >= 0)
