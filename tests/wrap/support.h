@@ -53,6 +53,15 @@ void store_batches(Trainer& trainer, const WrapJob& job, int step);
 
 inline at::Tensor square_loss(const at::Tensor& y, const at::Tensor& target) { return (y - target).square().sum(); }
 
+/// Two layers of three numbers, and a micro-batch for them.
+inline const model::Example kExample{torch::ones({4, 3}), torch::zeros({4, 3})};
+inline std::vector<Wrapped> two_layers() {
+  std::vector<Wrapped> parts;
+  parts.push_back(wrap("first", torch::nn::Linear(3, 5)));
+  parts.push_back(wrap_loss("last", torch::nn::Linear(5, 3), square_loss));
+  return parts;
+}
+
 /// The text of the Error that `call` throws.
 template <class Error, class Call>
 std::string message_of(Call call) {

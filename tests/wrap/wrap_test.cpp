@@ -22,15 +22,6 @@ namespace {
 namespace nn = torch::nn;
 using testing::HasSubstr;
 
-const model::Example kExample{torch::ones({4, 3}), torch::zeros({4, 3})};
-
-std::vector<Wrapped> two_layers() {
-  std::vector<Wrapped> parts;
-  parts.push_back(wrap("first", nn::Linear(3, 5)));
-  parts.push_back(wrap_loss("last", nn::Linear(5, 3), square_loss));
-  return parts;
-}
-
 TEST(Wrap, RefusesContextParallelRanks) {
   EXPECT_THAT(message_of<UsageError>([] { build_model(two_layers(), kExample, {}, {.cp_size = 2}); }),
               HasSubstr("a wrapped module has whole sequences: cp=2 must be 1"));

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/train/checkpointing.h"
@@ -16,9 +20,31 @@ std::string optimizer_of(engine::Trainer& trainer) {
   return std::string(config::name_of(trainer.engine().plan().request.optimizer.rule));
 }
 
+void check_is_folder(const fs::path& folder, std::string_view what) {
+  if (!fs::exists(folder) || fs::is_directory(folder)) return;
+  throw CheckpointError(
+      fmt::format("{}: {} is a file, and checkpoints lie in a folder; name a folder", what, folder.string()),
+      folder.string());
+}
+
+// A run begins in a folder that is not there yet. But a checkpoint's own name, or a name beside checkpoints, is one
+// that somebody has mistyped: to start anew would lose the run without a word.
+void check_is_no_slip(const fs::path& folder) {
+  const bool exists = fs::exists(folder);
+  if (checkpoint::step_of(folder) ? exists : exists || checkpoint::list_step_folders(base::parent_of(folder)).empty())
+    return;
+  throw CheckpointError(
+      fmt::format("load_trainer: there is no folder {}; name a checkpoint's folder, or the folder of a run with its "
+                  "checkpoints. For a new run inside a run's folder, make its folder first",
+                  folder.string()),
+      folder.string());
+}
+
 /// "" if there is no checkpoint.
 std::string newest(const fs::path& folder) {
-  if (fs::exists(folder / checkpoint::kManifestName)) return folder.string();
+  check_is_folder(folder, "load_trainer");
+  check_is_no_slip(folder);
+  if (fs::exists(folder / checkpoint::kManifestName) || checkpoint::step_of(folder)) return folder.string();
   if (const fs::path found = checkpoint::newest_or_itself(folder); found != folder) return found.string();
   std::vector<checkpoint::PassedOver> passed_over;
   checkpoint::find_latest(folder, &passed_over);
@@ -30,10 +56,27 @@ std::string newest(const fs::path& folder) {
       folder.string());
 }
 
+// What the trainer has not come to yet belongs to a run that it left when it went back.
+void leave_later_behind(const fs::path& folder, int64_t step) {
+  std::vector<std::string> names;
+  for (const fs::path& left : checkpoint::leave_later_behind(folder, step)) names.push_back(left.filename().string());
+  if (!names.empty())
+    base::warn(
+        "left behind in {}: {}. The trainer has taken {} steps, and later checkpoints no longer count as the newest; "
+        "to go back to one, load its own folder",
+        folder.string(), base::join(names, ", "), step);
+}
+
 }  // namespace
 
 fs::path save_trainer(engine::Trainer& trainer, const fs::path& folder, int64_t keep_last) {
+  comm::Communicator& world = *trainer.engine().communicators().world;
   const engine::TrainerState state = trainer.state();
+  checkpoint::agree(world, [&] {
+    if (world.rank() != 0) return;
+    check_is_folder(folder, "save_trainer");
+    leave_later_behind(folder, state.steps);
+  });
   Settings settings;
   settings.out_dir = folder.string();
   settings.save.keep_last = keep_last;
@@ -41,7 +84,7 @@ fs::path save_trainer(engine::Trainer& trainer, const fs::path& folder, int64_t 
                        .settings_yaml = fmt::format("optimizer: {}\n", optimizer_of(trainer)),
                        .loss_scale = state.loss_scale,
                        .untrained_steps = state.untrained_steps};
-  return save_run(trainer.engine(), trainer.model(), settings, saved, *trainer.engine().communicators().world).path;
+  return save_run(trainer.engine(), trainer.model(), settings, saved, world).path;
 }
 
 std::optional<fs::path> load_trainer(engine::Trainer& trainer, const fs::path& folder) {

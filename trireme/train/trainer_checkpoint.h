@@ -19,15 +19,17 @@
 namespace trireme::train {
 
 /// Saves FOLDER/step-00000100 after 100 steps, and keeps the newest `keep_last` checkpoints there; 0: all. Collective.
+/// A trainer that went back to an older checkpoint leaves the later ones behind: they stay, but never count as the
+/// newest. Rank 0 warns of them.
 /// @returns  the checkpoint's own folder
-/// Errors    as checkpoint::save_checkpoint
+/// Errors    as checkpoint::save_checkpoint; CheckpointError if `folder` is a file
 std::filesystem::path save_trainer(engine::Trainer& trainer, const std::filesystem::path& folder,
                                    int64_t keep_last = checkpoint::SaveSettings{}.keep_last);
 
 /// Goes on from the newest good checkpoint in `folder`, or from `folder` if it is a checkpoint itself. Collective.
 /// @returns  the checkpoint's own folder; nothing if there is none yet
 /// Errors    CheckpointError, the same on every rank: of another model or optimizer; there are checkpoints, but none is
-///           good
+///           good; `folder` is a file, or a missing one with a checkpoint's name or beside checkpoints
 std::optional<std::filesystem::path> load_trainer(engine::Trainer& trainer, const std::filesystem::path& folder);
 
 }  // namespace trireme::train
