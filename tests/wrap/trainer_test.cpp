@@ -1,9 +1,11 @@
 // What a Trainer refuses before its first step, and where its checkpoints go on.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "support.h"
 #include "trireme/base/error.h"
@@ -13,6 +15,63 @@ namespace trireme::engine {
 namespace {
 
 using testing::HasSubstr;
+
+std::string refusal_of(const TrainerOptions& options) {
+  return message_of<UsageError>([&] { Trainer(build_model(two_layers(), kExample, options.precision), options); });
+}
+
+TEST(Trainer, RefusesNumbersThatSettingsRefuse) {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  for (const double max_norm : {-1.0, 0.0, none})
+    EXPECT_EQ(refusal_of({.max_norm = max_norm}),
+              fmt::format("[trainer] max_norm must be above 0, not {}; leave it out for no clipping", max_norm));
+  const std::vector<std::pair<optim::OptimizerOptions, const char*>> optimizers = {
+      {{.lr = 0, .beta1 = 1, .step = 0}, "optimizer.beta1 must be at least 0 and below 1, not 1"},
+      {{.lr = 0, .beta2 = -0.5, .step = 0}, "optimizer.beta2 must be at least 0 and below 1, not -0.5"},
+      {{.lr = 0, .eps = -1, .step = 0}, "optimizer.eps must be above 0, not -1"},
+      {{.lr = 0, .weight_decay = none, .step = 0}, "optimizer.weight_decay must be at least 0, not nan"},
+      {{.lr = 0, .momentum = 1, .step = 0}, "optimizer.momentum must be at least 0 and below 1, not 1"},
+      {{.lr = 0, .trust_bounds = {2, 1}, .step = 0}, "the lower bound 2 above the upper one, 1"},
+      {{.rule = optim::Rule::sgd, .lr = 0, .nesterov = true, .step = 0}, "set it above 0, for instance 0.9"},
+      {{.rule = optim::Rule::adafactor, .lr = 0, .warmup_init = true, .step = 0}, "set optimizer.relative_step too"}};
+  for (const auto& [optimizer, expected] : optimizers)
+    EXPECT_THAT(refusal_of({.optimizer = optimizer}), HasSubstr(expected));
+  for (const optim::Rule rule : {optim::Rule::adamw, optim::Rule::adam, optim::Rule::sgd, optim::Rule::lion,
+                                 optim::Rule::adagrad, optim::Rule::lars, optim::Rule::lamb, optim::Rule::adafactor})
+    EXPECT_EQ(refusal_of({.optimizer = optim::options_of(rule)}), "nothing was thrown") << static_cast<int>(rule);
+  using model::ScaleRule;
+  const std::vector<std::pair<optim::LossScaleOptions, const char*>> scales = {
+      {{.initial = -2}, "loss_scale.initial=-2 must be a power of two"},
+      {{.initial = 1000}, "loss_scale.initial=1000 must be a power of two"},
+      {{.initial = 1, .minimum = 2}, "loss_scale.minimum=2 is above loss_scale.initial=1"},
+      {{.rule = ScaleRule::deepspeed, .window = 0}, "loss_scale.window must be at least 1, not 0"},
+      {{.rule = ScaleRule::deepspeed, .hysteresis = 0}, "loss_scale.hysteresis must be at least 1, not 0"},
+      {{.hysteresis = 2}, "set loss_scale.rule to deepspeed"}};
+  for (const auto& [scale, expected] : scales) EXPECT_THAT(refusal_of({.loss_scale = scale}), HasSubstr(expected));
+  EXPECT_THAT(refusal_of({.recompute = {.mode = schedule::Recompute::full, .every = 0}}),
+              HasSubstr("[trainer] recompute.every must be at least 1, not 0"));
+  EXPECT_THAT(refusal_of({.offload = {.optimizer = schedule::Tier::cpu, .ratio = -1}}),
+              HasSubstr("[trainer] offload.ratio must be above 0 and at most 1, not -1"));
+  EXPECT_THAT(refusal_of({.precision = {.rounding = model::Rounding::kahan}}), HasSubstr("precision.narrow_weights"));
+}
+
+TEST(Trainer, RefusesALearningRateThatIsNoneAndKeepsItsMicroBatches) {
+  Trainer trainer(build_model(two_layers(), kExample), TrainerOptions{});
+  trainer.backward(kExample.inputs, kExample.targets);
+  for (const double lr : {-1e-2, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    EXPECT_EQ(message_of<UsageError>([&] { trainer.step(lr); }),
+              fmt::format("[trainer] step: the learning rate must be at least 0, not {}", lr));
+  EXPECT_GT(trainer.step(1e-2).loss, 0);
+}
+
+TEST(Trainer, RefusesABuiltInModelWhoseWeightsNobodySets) {
+  model::ModelConfig config;
+  config.vocab_size = 64, config.hidden_size = 32, config.intermediate_size = 48, config.num_hidden_layers = 1;
+  config.num_attention_heads = 4, config.num_key_value_heads = 2, config.head_dim = 8,
+  config.max_position_embeddings = 16;
+  EXPECT_THAT(message_of<UsageError>([&] { Trainer(model::build_model(config, {}), TrainerOptions{}); }),
+              HasSubstr("write a task for it (docs/adding-a-task.md), or use Engine::initialize and train_step"));
+}
 
 TEST(Trainer, GoesOnWithTheRunThatWentBackToAnEarlierCheckpoint) {
   const std::filesystem::path folder =

@@ -14,8 +14,8 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/engine/check_trainer.h"
 #include "trireme/engine/same_options.h"
-#include "trireme/optim/settings.h"
 
 namespace trireme::engine {
 namespace {
@@ -41,20 +41,6 @@ plan::StepRequest request_of(const TrainerOptions& o) {
   return r;
 }
 
-void check(const TrainerOptions& o, const plan::StepRequest& r) {
-  if (o.accumulate < 1)
-    throw UsageError(fmt::format("[trainer] accumulate={} must be at least 1 micro-batch a step", o.accumulate));
-  if (const auto why = optim::check_in_backward(o.steps_in_backward, o.max_norm, o.precision.compute == at::kHalf))
-    throw UsageError(fmt::format("[trainer] {}; {}", why->headline, why->hint));
-  if (o.offload.fit)
-    throw UsageError("[trainer] offload.fit is chosen by trireme alone: say which kinds of values leave");
-  if (r.size(comm::Axis::cp) > 1)
-    throw UsageError(
-        fmt::format("[trainer] a wrapped module has whole sequences: cp={} must be 1; divide the data (shard, "
-                    "replicate), the layers (pp) or the matrices (tp, with parallel layers) instead",
-                    r.size(comm::Axis::cp)));
-}
-
 }  // namespace
 
 model::TensorRanksPtr tensor_ranks(const TrainerOptions& options) {
@@ -64,7 +50,7 @@ model::TensorRanksPtr tensor_ranks(const TrainerOptions& options) {
 Trainer::Trainer(model::Model model, TrainerOptions options)
     : model_(std::make_unique<model::Model>(std::move(model))), options_(std::move(options)) {
   const plan::StepRequest request = request_of(options_);
-  check(options_, request);
+  check_trainer(options_, request, *model_);
   plan::StepPlan plan = plan::make_step_plan(*model_, request);
   comm::GroupOptions ranks = options_.ranks;
   ranks.name = "";
@@ -183,6 +169,7 @@ StepResult Trainer::step(double lr) {
         fmt::format("[trainer] step after {} of accumulate={} micro-batches; call backward for each, on "
                     "every rank",
                     batches_.size(), options_.accumulate));
+  check_learning_rate(lr);
   const std::vector<MicroBatch> batches = std::exchange(batches_, {});
   StepInputs inputs{.load_batch = loader(batches),
                     .supervised_tokens = std::max<int64_t>(1, count_everywhere(batches, lr)),

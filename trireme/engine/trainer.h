@@ -68,8 +68,9 @@ class Trainer {
  public:
   /// Collective over the ranks. Weights start with the values of rank 0's modules. Rank 0 warns of parameters that no
   /// loss of the example reaches (Model::unreached).
-  /// Errors    UsageError for combinations that cannot work, before anything is allocated; and, on every rank, for
-  ///           ranks whose options or models differ
+  /// Errors    UsageError for a built-in model, for numbers that the settings of the same names refuse, and for
+  ///           combinations that cannot work, before anything is allocated; and, on every rank, for ranks whose options
+  ///           or models differ
   Trainer(model::Model model, TrainerOptions options);
   Trainer(Trainer&&) = default;
   Trainer& operator=(Trainer&&) = delete;
@@ -81,11 +82,11 @@ class Trainer {
   void backward(const at::Tensor& inputs, const at::Tensor& targets);
 
   /// Runs forward, backward and the optimizer over the stored micro-batches. Collective. They are gone afterwards, also
-  /// if an error ends the step: store new ones to go on. With steps_in_backward such a step may have updated some of
-  /// the weights, so step() and state() then want a checkpoint first (train::load_trainer).
+  /// if an error ends the step, but not if `lr` is refused: store new ones to go on. With steps_in_backward such a step
+  /// may have updated some of the weights, so step() and state() then want a checkpoint first (train::load_trainer).
   /// With float16, a step whose gradient overflows changes nothing: StepResult::overflowed says so.
-  /// Errors    UsageError if fewer than `accumulate` are stored, or ranks pass different learning rates; Error if
-  ///           gradients overflow at the lowest loss scale
+  /// Errors    UsageError if fewer than `accumulate` are stored, `lr` is negative or not finite, or ranks pass
+  ///           different ones; Error if gradients overflow at the lowest loss scale
   StepResult step(double lr);
 
   /// Mean loss over one micro-batch of every rank, with the modules in evaluation mode. Collective.

@@ -103,12 +103,12 @@ std::span<const config::Choice<WrapBy>> choices_of(WrapBy) {
   return kTable;
 }
 
-namespace {
-
 bool is_power_of_two(double x) {
   int exponent = 0;
   return x > 0 && std::frexp(x, &exponent) == 0.5;
 }
+
+namespace {
 
 void check_precision(const PrecisionSettings& s, config::Problems& problems) {
   const auto power = [&](const char* name, double value) {

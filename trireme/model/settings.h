@@ -88,6 +88,9 @@ std::span<const config::Choice<Rounding>> choices_of(Rounding);
 enum class ScaleRule { torch, deepspeed };
 std::span<const config::Choice<ScaleRule>> choices_of(ScaleRule);
 
+/// Such a number scales without rounding.
+bool is_power_of_two(double x);
+
 struct PrecisionSettings {
   NumberFormat format = NumberFormat::automatic;
   GradientDtype reduce = GradientDtype::automatic;  ///< of a micro-batch's gradients, between ranks
