@@ -17,6 +17,7 @@ ROOT = FOLDER.parents[1]
 sys.path.insert(0, str(FOLDER.parent / "train"))
 import ring  # noqa: E402
 
+TINY = ["llama-5m", *(f"--model.{key}={value}" for key, value in ring.LLAMA.items()), "--model.vocab_size=256"]
 SMALL = ["llama-5m", "--train.max_seq_length", "64", "--train.micro_batch_size", "4"]
 
 
@@ -29,6 +30,13 @@ def figures(r, *words):
     result = plan(r, *words, "--json", path)
     ring.require(result.code == 0, f"plan {' '.join(map(str, words))} succeeds", str(result))
     return json.loads(path.read_text()), result.out
+
+
+def processors(r):
+    """A file of hardware whose ranks are processors."""
+    path = r.folder / "cores.yaml"
+    path.write_text("name: cores\nmemory: 16\nmemory_rate: 20\npeak: {fp32: 0.1}\nhost: {memory: 16}\nshares_cores: true\n")
+    return path
 
 
 def money_and_time(r):
@@ -57,7 +65,7 @@ def adds_up(r):
 def says_what_to_try(r):
     """Where it does not fit, the next steps; examples of help do fit."""
     _, text = figures(r, "llama-3-8b", "--cluster", "8xH100")
-    tried = "try      --train.micro_batch_size 1, --recompute full, adapters (--lora.r 8), shorter sequences (--train.max_seq_length) or more devices (--cluster)\n"
+    tried = "try      --train.micro_batch_size 1, --recompute full, adapters (--lora.r 8 --lora.dropout 0), shorter sequences (--train.max_seq_length) or more devices (--cluster)\n"
     ring.check("does NOT fit" in text and tried in text, "a plan that does not fit says what to try", text)
     _, text = figures(r, "llama-3-70b", "--cluster", "8xA100-40", "--train.micro_batch_size", "1", "--recompute", "full", "--strategy", "no_shard", "--lora.r", "8")
     ring.check("try      --strategy full_shard, shorter" in text, "what is done already is not named", text)
@@ -94,7 +102,10 @@ def fits(r):
         found, _ = figures(r, *words, "--train.micro_batch_size", size, "--train.global_batch_size", size)
         ring.check((found["memory_bytes"] <= found["room_bytes"]) == expected, f"a micro-batch of {size} {'fits' if expected else 'does not fit'}")
     found, text = figures(r, *SMALL, "--cluster", "2xA10", "--train.global_batch_size", "12", "--fit", "micro_batch")
-    ring.check("train.micro_batch_size that fits is 6\n" in text and "a step   12 sequences of 64 tokens, 6 at a time" in text, "--fit keeps the user's global batch", text)
+    ring.check("train.micro_batch_size that fits is 6; more would leave ranks idle\n" in text and "a step   12 sequences of 64 tokens, 6 at a time" in text, "--fit keeps the user's global batch", text)
+    for batch, told in (([], "4,096, the largest that is looked at"), (["--train.global_batch_size", "12"], "12: a step has no more")):
+        _, text = figures(r, *TINY, "--cluster", "1xH100", *batch, "--fit", "micro_batch")
+        ring.check(f"train.micro_batch_size that fits is {told}\n" in text, f"where a search ends at no memory, it says so: {told}", text)
     _, text = figures(r, "llama-5m", "--cluster", "1xA10")
     ring.check(", 4 at a time on each rank" in text, "a plan has pretrain's default of train.micro_batch_size", text)
     result = plan(r, "llama-5m", "--model.max_position_embeddings", 128, "--cluster", "1xA10", "--fit", "sequence")
@@ -194,12 +205,54 @@ def takes_what_hardware_says(r):
 def answers_are_left_out(r):
     """A step of task rewards has no answers in its time, which is said."""
     for task, lengths in (("rewards", ["--grpo.max_prompt_length", 64, "--grpo.max_completion_length", 64]), ("language", [])):
-        _, text = figures(r, "llama-5m", "--task", task, *lengths, "--accelerator", "cpu", "--cluster", "1xA10")
+        _, text = figures(r, "llama-5m", "--task", task, *lengths, "--cluster", f"1x{processors(r)}")
         ring.check(("note     the step is what learns from answers; the time of writing them is not predicted\n" in text) == (task == "rewards"), f"a plan of task {task}", text)
     for cluster, named in (([], "8xH100"), (["--cluster", "1xA10"], "1xA10")):
         result = plan(r, "llama-5m", "--task", "rewards", *cluster)
         told = f"the cluster {named} has GPUs, and learning from rewards computes on processors only; name processors, such as --cluster 2xthis"
         ring.check(result.code == 2 and told in result.err, f"rewards on the GPUs of {named} are refused with the way out", str(result))
+    rewards = ["llama-5m", "--task", "rewards", "--grpo.max_prompt_length", 64, "--grpo.max_completion_length", 64, "--grpo.batch_size", 6, "--cluster", f"2x{processors(r)}"]
+    for fit in ([], ["--fit", "micro_batch"]):
+        _, text = figures(r, *rewards, *fit)
+        ring.check("a step   12 sequences of 128 tokens" in text, f"the rows of answers are a run's, whatever divides them {fit}", text)
+
+
+def names_the_hardware(r):
+    """What GPUs do not compute is put down to the hardware that brings them, and to no accelerator that nobody gave."""
+    told = "has GPUs, and {} on processors only{}; name processors, such as "
+    for words, who, which in ((["--model.num_labels", 2, "--task", "classify"], "a model that classifies texts computes", ""),
+                              (["--task", "preferences"], "learning from pairs (dpo.*) computes", ""),
+                              (["--free.latent_bits", 6], "a Free Transformer computes", ""),
+                              (["--lora.r", 8, "--quantize", "bnb.nf4"], "weights in blocks are multiplied", " (quantize bnb.nf4)")):
+        for more in ([], ["--fit", "micro_batch"]):
+            result = plan(r, *SMALL, *words, *more)
+            ring.check(result.code == 2 and "the cluster 8xH100 " + told.format(who, which) + "--cluster 2xthis" in result.err and "accelerator" not in result.err,
+                       f"plan names the cluster: {words} {more}", str(result))
+        result = r.run([r.program, "explain", "schedule", *map(str, SMALL + words), "--hardware", "h100"], env=ring.environment())
+        ring.check(result.code == 2 and "the hardware h100 " + told.format(who, which) + "--hardware this" in result.err, f"and explain schedule the hardware: {words}", str(result))
+
+
+def typed_hardware_counts(r):
+    """A typed cluster counts more than a file's ranks, which count more than the default; a typed count is the most."""
+    cores, file, ds = processors(r), r.folder / "file.yaml", r.folder / "ds.json"
+    file.write_text("devices: 4\naccelerator: cuda\n")
+    _, text = figures(r, *SMALL, "--config", file, "--cluster", "1xA100-80")
+    ring.check("ranks    1 on 1 machine of A100-80" in text and f"note     devices 4 ({file}:1) gives way to --cluster 1xA100-80\n" in text, "a file's devices give way to a typed cluster", text)
+    _, text = figures(r, *SMALL, "--config", file, "--cluster", f"1x{cores}")
+    ring.check("ranks    1 on 1 machine of cores" in text and f"note     accelerator cuda ({file}:2) gives way to --cluster 1x{cores}\n" in text, "and so does its accelerator", text)
+    for words, ranks in (([], 4), (["--cluster", "1xA100-80", "--devices", 2], 2), (["--devices", 2], 2)):
+        _, text = figures(r, *SMALL, "--config", file, *words)
+        ring.check(f"ranks    {ranks} on 1 machine" in text and "gives way" not in text, f"{ranks} ranks: {words}", text)
+    ds.write_text(json.dumps({"train_batch_size": 64, "gradient_accumulation_steps": 1}))
+    for words, size in (([], 8), (["--cluster", "2x8xA10"], 4), (["--cluster", "1xA10"], 64), (["--cluster", "8xA10", "--devices", 4], 16), (["--devices", 2], 32)):
+        _, text = figures(r, "llama-5m", "--train.max_seq_length", 64, "--config", ds, *words)
+        ring.check(f"a step   64 sequences of 64 tokens, {size} at a time on each rank\n" in text, f"DeepSpeed's file is read for the cluster's ranks: {words}", text)
+    file.write_text("accelerator: cpu\n")
+    for words, told in ((["--cluster", f"2x{cores}", "--accelerator", "cuda"], f"--cluster 2x{cores} names processors, and accelerator is cuda (command line); leave accelerator out, or name GPUs"),
+                        (["--cluster", "2xH100", "--accelerator", "cpu"], "--cluster 2xH100 names GPUs, and accelerator is cpu (command line); leave accelerator out, or name processors, such as --cluster 2xthis"),
+                        (["--config", file], f"the default --cluster 8xH100 names GPUs, and accelerator is cpu ({file}:1)")):
+        result = plan(r, *SMALL, *words)
+        ring.check(result.code == 2 and told in result.err, f"hardware and accelerator that contradict each other are refused: {words}", str(result))
 
 
 def long_times_are_read(r):
@@ -366,6 +419,8 @@ with ring.Ring(sys.argv[1]) as r:
     counts_what_is_computed(r)
     takes_what_hardware_says(r)
     answers_are_left_out(r)
+    names_the_hardware(r)
+    typed_hardware_counts(r)
     long_times_are_read(r)
     every_stage(r)
     refuses(r)

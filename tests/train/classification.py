@@ -347,14 +347,16 @@ def check_task(r):
 def check_refusals(r):
     rows = texts_of(random.Random(3), 30, 60)
     good = write(r.folder / "good.jsonl", rows)
+    cores = r.folder / "cores.yaml"
+    cores.write_text("name: cores\nmemory: 16\nmemory_rate: 20\npeak: {fp32: 0.1}\nhost: {memory: 16}\nshares_cores: true\n")
     program(r, "finetune_full", "bert-tiny", "--dry_run", "--train.max_steps", 1, "--data.json_path", "none.jsonl", "--task", "classify", "--model.num_labels", 3)
     program(r, "explain", "memory", "bert-tiny", "--task", "classify", "--model.num_labels", 3)
-    for words in (["explain", "memory"], ["plan", "--accelerator", "cpu"]):
+    for words in (["explain", "memory"], ["plan", "--cluster", f"1x{cores}"]):
         named = [*words, "--model", "bert-tiny", "--task", "classify", "--data", "JSON", "--data.json_path", "none.jsonl"]
         program(r, *named, "--model.num_labels", 3)
         result = program(r, *named, code=2)
         ring.require("none.jsonl" in result.err and "or say how many labels there are: --model.num_labels 2" in result.err, f"{words[0]} counts labels, or is told", result.err)
-    for words in (["explain", "memory"], ["explain", "schedule"], ["explain", "config"], ["plan", "--accelerator", "cpu"], ["plan"], ["bench", "train"],
+    for words in (["explain", "memory"], ["explain", "schedule"], ["explain", "config"], ["plan", "--cluster", f"1x{cores}"], ["plan"], ["bench", "train"],
                   ["pretrain", "--train.max_steps", 1, "--dry_run"]):
         result = program(r, *words, "--model", "bert-tiny", "--model.num_labels", 3, code=2)
         ring.require("a model with labels (model.num_labels) classifies texts: give --task classify" in result.err, f"{words} wants the task of a model with labels", result.err)

@@ -20,6 +20,13 @@ struct UsageError : Error {
   using Error::Error;
 };
 
+/// What GPUs do not compute. Who named GPUs without accelerator cuda has another way out.
+struct ProcessorsOnly : UsageError {
+  ProcessorsOnly(const std::string& reason_, const std::string& way_out)
+      : UsageError(reason_ + "; " + way_out), reason(reason_) {}
+  std::string reason;  ///< "a Free Transformer computes on processors only"
+};
+
 /// Tensors whose shape or dtype breaks an operation's contract.
 struct ShapeError : Error {
   using Error::Error;

@@ -208,11 +208,18 @@ ExplainedStages plans_of_stages(const Settings& settings, plan::PlacedStages pla
 void explain_schedule(ParsedSettings& parsed, const ScheduleView& view) {
   refuse_unread_options(parsed, view);
   const bool asks_for_gpus = parsed.settings.accelerator == engine::Accelerator::cuda;
+  const NamedHardware named{.what = "the hardware " + view.hardware.value_or(""),
+                            .option = "--hardware " + view.hardware.value_or(""),
+                            .processors = "--hardware this"};
   std::vector<std::string> remarks;
-  if (view.hardware)
-    if (std::string remark = settle(parsed, costs::read_hardware(*view.hardware)); !remark.empty())
-      remarks.push_back(std::move(remark));
-  const std::string text = schedule_text(parsed.settings, view, std::move(remarks), asks_for_gpus);
+  if (view.hardware) remarks = settle(parsed, costs::read_hardware(*view.hardware), named);
+  std::string text;
+  try {
+    text = schedule_text(parsed.settings, view, std::move(remarks), asks_for_gpus);
+  } catch (const ProcessorsOnly& refusal) {
+    if (!view.hardware) throw;
+    blame_hardware(refusal, named);
+  }
   if (!view.output) {
     fmt::print("{}", text);
     return;

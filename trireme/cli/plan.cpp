@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -30,7 +31,9 @@
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/foresight.h"
+#include "trireme/train/grpo.h"
 #include "trireme/train/resume_settings.h"
+#include "trireme/train/rollout.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -133,7 +136,8 @@ std::string next_steps(const Settings& s) {
   if (plan::on_one_copy(s.strategy) != plan::Strategy::full_shard && world_size(s) > 1)
     text += "--strategy full_shard, ";
   if (!adapts && s.task != train::Learning::classify && !model::config_of(s.model).is_free())
-    text += "adapters (--lora.r 8), ";
+    text += s.accelerator == engine::Accelerator::cuda ? "adapters (--lora.r 8 --lora.dropout 0), "
+                                                       : "adapters (--lora.r 8), ";
   if (adapts && s.model.quantize == base::BlockFormat::none && s.accelerator != engine::Accelerator::cuda)
     text += "--quantize bnb.nf4, ";
   return text + "shorter sequences (--train.max_seq_length) or more devices (--cluster)";
@@ -144,20 +148,45 @@ struct Fitted {
   const char* name;
   std::vector<int64_t> values;
   std::function<void(int64_t)> set;
+  std::string end = {};  ///< why no larger value is looked at, where the last one fits
 };
 
 Fitted fitted(Settings& s, const std::string& what, std::optional<int64_t> batch_to_round) {
-  if (what == "sequence")
-    return {.name = "train.max_seq_length", .values = lengths_of(s), .set = [&s](int64_t length) {
+  const bool is_rewarded = s.task == train::Learning::rewards;  // whose rows follow from the length and grpo.*
+  if (what == "sequence") {
+    std::vector<int64_t> lengths = lengths_of(s);
+    if (is_rewarded) std::erase_if(lengths, [&](int64_t length) { return length < train::most_places(s.grpo); });
+    return {.name = "train.max_seq_length",
+            .values = std::move(lengths),
+            .set = [&s, is_rewarded, micro = s.train.micro_batch_size](int64_t length) {
               s.train.max_seq_length = length;
+              s.train.micro_batch_size = micro;
+              if (is_rewarded) train::set_rows(s);
             }};
+  }
   std::vector<int64_t> sizes(kMostAtOnce);
   std::iota(sizes.begin(), sizes.end(), int64_t{1});
-  if (!batch_to_round) sizes = micro_batches_of(s);
-  return {.name = "train.micro_batch_size", .values = std::move(sizes), .set = [&s, batch_to_round](int64_t size) {
-            s.train.micro_batch_size = size;
-            if (batch_to_round) round_batch(s, *batch_to_round);
-          }};
+  if (!batch_to_round && !is_rewarded) sizes = micro_batches_of(s);
+  if (is_rewarded) {
+    Settings alone = s;
+    alone.train.micro_batch_size = 1;
+    train::set_rows(alone);
+    const int64_t rows = alone.train.global_batch_size, ranks = mesh_shape(s, world_size(s)).data_parallel_ranks();
+    sizes.resize(static_cast<size_t>(std::min(kMostAtOnce, std::max<int64_t>(1, rows / ranks))));
+  }
+  const bool one_rank = mesh_shape(s, world_size(s)).data_parallel_ranks() == 1;
+  const std::string end = batch_to_round || sizes.back() == kMostAtOnce ? ", the largest that is looked at"
+                          : one_rank                                    ? ": a step has no more"
+                                                                        : "; more would leave ranks idle";
+  return {.name = "train.micro_batch_size",
+          .values = std::move(sizes),
+          .set =
+              [&s, batch_to_round, is_rewarded](int64_t size) {
+                s.train.micro_batch_size = size;
+                if (is_rewarded) train::set_rows(s);
+                if (batch_to_round) round_batch(s, *batch_to_round);
+              },
+          .end = end};
 }
 
 // Whether a value fits. It is set then; else the least is.
@@ -170,13 +199,13 @@ bool fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
   const int64_t most = std::ssize(fitting.values);
   const auto value = [&](int64_t n) { return fitting.values[static_cast<size_t>(n - 1)]; };
   const auto set = [&](int64_t n) { fitting.set(value(n)); };
-  std::optional<UsageError> refusal;  // of the last look
+  std::exception_ptr refusal;  // of the last look
   const auto is_taken = [&](const auto& look) {
-    refusal.reset();
+    refusal = nullptr;
     try {
       return look();
-    } catch (const UsageError& error) {
-      refusal = error;
+    } catch (const UsageError&) {
+      refusal = std::current_exception();
       return false;
     }
   };
@@ -187,12 +216,12 @@ bool fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
       stages_that_count(s, machines) == plan::PlacedStages::fullest && mesh_shape(s, world_size(s)).pp > 1;
   int64_t least = 1;
   while (least <= most && !allowed(least)) ++least;
-  if (least > most) throw UsageError(*refusal);
+  if (least > most) std::rethrow_exception(refusal);
   if (!staged || what != "sequence" || !allowed(most)) set(least);  // in long sequences, activations decide
   const int rank = staged ? fullest_rank(s) : 0;
   bench::Progress progress("plan");
   int64_t tried = 0;
-  std::optional<UsageError> too_much;  // what offload.fit says of the least value
+  std::exception_ptr too_much;  // what offload.fit says of the least value
   int64_t found = last_that_fits(most, allowed, [&](int64_t n) {
     set(n);
     ++tried;
@@ -214,10 +243,11 @@ bool fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
     set(std::max(least, found));
   }
   if (found > 0) {
-    fmt::print("fit      the largest {} that fits is {}\n", fitting.name, base::human_count(value(found)));
+    fmt::print("fit      the largest {} that fits is {}{}\n", fitting.name, base::human_count(value(found)),
+               found == most ? fitting.end : "");
     return true;
   }
-  if (too_much) throw UsageError(*too_much);
+  if (too_much) std::rethrow_exception(too_much);
   fmt::print("fit      no {} fits, not even {}; try {}\n", fitting.name, base::human_count(value(least)),
              next_steps(s));
   return false;
@@ -233,27 +263,11 @@ std::string known_hardware() {
   return out;
 }
 
-// A run that is resumed keeps what it learns with, on any cluster.
-bool is_settled(const ParsedSettings& parsed, const std::string& key) {
-  return parsed.given(key) || parsed.provenance.at(key).kind == config::Source::Kind::checkpoint;
-}
-
-// A cluster of GPUs is the default, and makes ranks GPUs where the user names no accelerator. So the cluster is to
-// blame.
-void refuse_rewards_on_gpus(const ParsedSettings& parsed, const std::string& name, const costs::Cluster& cluster) {
-  const bool are_gpus = !cluster.hardware.shares_cores && !parsed.given("accelerator");
-  if (are_gpus && parsed.settings.task == train::Learning::rewards)
-    throw UsageError(
-        fmt::format("error: the cluster {} has GPUs, and learning from rewards computes on processors only; name "
-                    "processors, such as --cluster 2xthis after trireme bench calibrate, or set accelerator cpu",
-                    name));
-}
-
 constexpr const char* kPlanUsage =
     "trireme plan: what a training would need and take, on hardware that need not be here\n"
-    "  trireme plan llama-3-8b --cluster 8xH100 --recompute full --tokens 15e12\n"
+    "  trireme plan llama-3-8b --cluster 8xH100 --recompute full --tokens 15e12 --explain\n"
     "  trireme plan llama-3-70b --cluster 8x8xH100 --mesh.tp 8 --fit micro_batch\n"
-    "  trireme plan llama-2-7b --cluster 2xRTX-4090 --lora.r 8 --train.micro_batch_size 1 --explain\n"
+    "  trireme plan llama-2-7b --cluster 2xRTX-4090 --lora.r 8 --lora.dropout 0 --train.micro_batch_size 1\n"
     "  trireme plan --table                              which layout models need on several clusters\n"
     "  trireme plan llama-32m --cluster 2xthis           after trireme bench calibrate\n\n"
     "It takes every setting of trireme pretrain. Memory is exact; times are predicted (docs/planning.md).\n\n";
@@ -278,25 +292,6 @@ std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& s) try {
   return error.what();
 }
 
-std::string settle(ParsedSettings& parsed, const costs::Hardware& hardware) {
-  Settings& s = parsed.settings;
-  if (hardware.shares_cores) return "";
-  if (!parsed.given("accelerator")) s.accelerator = engine::Accelerator::cuda;
-  if (is_settled(parsed, "precision")) return "";
-  const bool has_bf16 = hardware.peak.bf16 > 0;
-  s.precision.format = has_bf16 ? model::NumberFormat::bf16_mixed : model::NumberFormat::fp32_true;
-  return has_bf16 ? ""
-                  : fmt::format("{} has no bfloat16, and 16-mixed is not built for GPUs yet: precision is 32-true",
-                                hardware.name);
-}
-
-std::string settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
-  Settings& s = parsed.settings;
-  if (!parsed.given("devices")) s.devices = cluster.devices;
-  if (!parsed.given("num_nodes")) s.num_nodes = cluster.machines;
-  return settle(parsed, cluster.hardware);
-}
-
 void round_batch(Settings& s, int64_t asked) {
   const MeshShape mesh = mesh_shape(s, world_size(s));
   const schedule::PipelineSchedule* schedule = schedule::find_pipeline_schedule(s.pipeline.schedule);
@@ -305,40 +300,19 @@ void round_batch(Settings& s, int64_t asked) {
   s.train.global_batch_size = std::max<int64_t>(1, asked / each) * each;
 }
 
-int run_plan(Arguments arguments) {
-  if (const auto code = answer_help(arguments, kPlanUsage + known_hardware())) return *code;
-  PlanView view;
-  ParsedSettings parsed = read_settings(arguments, {.command = "plan", .own = {section(view)}});
-  if (parsed.help) {
-    fmt::print("{}{}", kPlanUsage, known_hardware());
-    return 0;
-  }
-  if (view.table) {
-    const auto asks_for_it = [](const std::string& word) { return word.starts_with("--table") || word == "true"; };
-    if (!std::ranges::all_of(arguments, asks_for_it))
-      throw UsageError(
-          "error: plan --table always shows the same models and clusters; leave the other words out, or leave out "
-          "--table and name a model and its --cluster");
-    fmt::print("{}", strategy_table());
-    return 0;
-  }
-  validate_places(std::vector<config::Section>{section(view)});
-  train::place_run(parsed);
-  // A run that is not here is no reason not to plan.
-  if (const train::Resume& resume = parsed.settings.resume;
-      resume.from != train::Resume::From::folder && !checkpoint::find_latest(parsed.settings.out_dir))
-    parsed.settings.resume = {};
-  train::take_over_run(parsed);
-  const costs::Cluster cluster = costs::parse_cluster(view.cluster);
-  refuse_rewards_on_gpus(parsed, view.cluster, cluster);
-  const std::string remark = settle(parsed, cluster);
+namespace {
+
+// The settings are those of a cluster's ranks.
+void print_plan(const PlanView& view, ParsedSettings& parsed, const costs::Cluster& cluster,
+                const std::vector<std::string>& notes) {
   complete_plan(parsed);  // by the number of ranks
   Settings& s = parsed.settings;
   if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
   costs::Machines machines{
       .hardware = cluster.hardware, .ranks = s.devices.value_or(1), .threads = train::threads_of_a_rank(s)};
   std::optional<int64_t> batch_to_round;
-  if (!is_settled(parsed, "train.global_batch_size")) batch_to_round = s.train.global_batch_size;
+  if (!is_settled(parsed, "train.global_batch_size") && s.task != train::Learning::rewards)
+    batch_to_round = s.train.global_batch_size;
   if (batch_to_round) round_batch(s, *batch_to_round);
   const bool fitted = !view.fit || fit_setting(s, *view.fit, machines, batch_to_round);
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
@@ -366,12 +340,52 @@ int run_plan(Arguments arguments) {
   fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens, fitted ? next_steps(s) : ""));
   if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
   for (const std::string& warning : warnings(s, world_size(s))) fmt::print("warn     {}\n", warning);
-  if (!remark.empty()) fmt::print("note     {}\n", remark);
+  for (const std::string& note : notes) fmt::print("note     {}\n", note);
   if (s.task == train::Learning::rewards) fmt::print("note     {}\n", train::kWithoutAnswers);
   // A plan is worth having before GPUs compute what it needs.
   if (const std::string refusal = refused_on_gpus(first, s); !refusal.empty())
     fmt::print("note     a run is refused today: {}\n", refusal);
   if (view.explain) fmt::print("\n{}", costs::render_arithmetic(first, machines, budget, tokens));
+}
+
+}  // namespace
+
+int run_plan(Arguments arguments) {
+  if (const auto code = answer_help(arguments, kPlanUsage + known_hardware())) return *code;
+  PlanView view;
+  ParsedSettings parsed = read_settings(arguments, {.command = "plan", .own = {section(view)}});
+  if (parsed.help) {
+    fmt::print("{}{}", kPlanUsage, known_hardware());
+    return 0;
+  }
+  if (view.table) {
+    const auto asks_for_it = [](const std::string& word) { return word.starts_with("--table") || word == "true"; };
+    if (!std::ranges::all_of(arguments, asks_for_it))
+      throw UsageError(
+          "error: plan --table always shows the same models and clusters; leave the other words out, or leave out "
+          "--table and name a model and its --cluster");
+    fmt::print("{}", strategy_table());
+    return 0;
+  }
+  validate_places(std::vector<config::Section>{section(view)});
+  train::place_run(parsed);
+  // A run that is not here is no reason not to plan.
+  if (const train::Resume& resume = parsed.settings.resume;
+      resume.from != train::Resume::From::folder && !checkpoint::find_latest(parsed.settings.out_dir))
+    parsed.settings.resume = {};
+  train::take_over_run(parsed);
+  const costs::Cluster cluster = costs::parse_cluster(view.cluster);
+  const bool is_typed = parsed.typed("cluster");
+  const NamedHardware named{.what = "the cluster " + view.cluster,
+                            .option = (is_typed ? "--cluster " : "the default --cluster ") + view.cluster,
+                            .processors = "--cluster 2xthis",
+                            .typed = is_typed};
+  const std::vector<std::string> notes = settle(parsed, cluster, named);
+  try {
+    print_plan(view, parsed, cluster, notes);
+  } catch (const ProcessorsOnly& refusal) {
+    blame_hardware(refusal, named);
+  }
   return 0;
 }
 

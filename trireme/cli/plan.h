@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/cli/explain.h"
 #include "trireme/costs/hardware.h"
 #include "trireme/costs/report.h"
@@ -19,11 +20,27 @@ plan::PlacedStages stages_that_count(const Settings& settings, const costs::Mach
 /// They point to `plans`.
 costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans);
 
-/// What hardware says of a run's settings, where the user says nothing: that ranks are GPUs, and their number format.
-/// Returns a sentence about a format that is not what one expects; else nothing.
-std::string settle(ParsedSettings& parsed, const costs::Hardware& hardware);
-/// The same of a cluster, and how many ranks there are.
-std::string settle(ParsedSettings& parsed, const costs::Cluster& cluster);
+/// How the user named hardware.
+struct NamedHardware {
+  std::string what;  ///< "the cluster 8xH100"
+  std::string option;  ///< "--cluster 8xH100"
+  std::string processors;  ///< the option that names processors: "--cluster 2xthis"
+  bool typed = true;  ///< false: it is the command's default
+};
+
+/// A run that is resumed keeps what it learns with, on any cluster.
+bool is_settled(const ParsedSettings& parsed, const std::string& key);
+
+/// What hardware says of a run's settings: whether ranks are GPUs, and, where the user says nothing, their number
+/// format. Hardware that was typed counts more than a file's settings. Returns sentences about what one does not
+/// expect: settings that give way, and the format.
+/// Errors    UsageError: another accelerator was typed, or is given beside hardware that nobody typed
+std::vector<std::string> settle(ParsedSettings& parsed, const costs::Hardware& hardware, const NamedHardware& named);
+/// The same of a cluster, and how many ranks there are. Counts that were typed stay.
+std::vector<std::string> settle(ParsedSettings& parsed, const costs::Cluster& cluster, const NamedHardware& named);
+
+/// Throws `refusal` again as one that names the hardware, which made ranks GPUs.
+[[noreturn]] void blame_hardware(const ProcessorsOnly& refusal, const NamedHardware& named);
 
 /// Why a run of this plan is refused on GPUs; empty: it is not, or its ranks are processors.
 std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& settings);

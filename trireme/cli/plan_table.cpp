@@ -24,7 +24,8 @@ struct Way {
 };
 
 std::vector<Way> ways_on(const costs::Cluster& cluster) {
-  const std::vector<std::string> again = {"--recompute", "full"}, adapters = {"--lora.r", "8"};
+  const std::vector<std::string> again = {"--recompute", "full"},
+                                 adapters = {"--lora.r", "8", "--lora.dropout", "0"};  // which GPUs have none of
   const auto joined = [](std::vector<std::string> words, const std::vector<std::string>& more) {
     words.insert(words.end(), more.begin(), more.end());
     return words;
@@ -32,8 +33,8 @@ std::vector<Way> ways_on(const costs::Cluster& cluster) {
   if (cluster.ranks() == 1)
     return {{"one device", {}},
             {"recompute full", again},
-            {"lora.r 8", adapters},
-            {"lora.r 8, recompute full", joined(adapters, again)}};
+            {"lora.r 8, lora.dropout 0", adapters},
+            {"lora.r 8, lora.dropout 0, recompute full", joined(adapters, again)}};
   const std::vector<std::string> shards = {"--strategy", "full_shard"};
   return {{"no_shard (DDP)", {"--strategy", "no_shard"}},
           {"shard_grad_op (ZeRO-2)", {"--strategy", "shard_grad_op"}},
@@ -41,15 +42,15 @@ std::vector<Way> ways_on(const costs::Cluster& cluster) {
           {"full_shard, recompute full", joined(shards, again)},
           {"full_shard, recompute full, mesh.tp of a machine",
            joined(joined(shards, again), {"--mesh.tp", std::to_string(cluster.devices)})},
-          {"full_shard, lora.r 8", joined(shards, adapters)},
-          {"full_shard, lora.r 8, recompute full", joined(joined(shards, adapters), again)}};
+          {"full_shard, lora.r 8, lora.dropout 0", joined(shards, adapters)},
+          {"full_shard, lora.r 8, lora.dropout 0, recompute full", joined(joined(shards, adapters), again)}};
 }
 
 bool fits(const std::string& model, const costs::Cluster& cluster, const Way& way) try {
   std::vector<std::string> words = {model, "--train.max_seq_length", "4096", "--train.micro_batch_size", "1"};
   words.insert(words.end(), way.words.begin(), way.words.end());
   ParsedSettings parsed = read_settings(words, {.command = "plan"});
-  settle(parsed, cluster);
+  settle(parsed, cluster, {});
   round_batch(parsed.settings, 1);
   const costs::Machines machines{.hardware = cluster.hardware, .ranks = cluster.devices};
   const ExplainedStages stages = plans_of_stages(parsed.settings, stages_that_count(parsed.settings, machines));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "trireme/base/error.h"
@@ -13,6 +14,7 @@
 #include "trireme/base/shared_library.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/training.h"
+#include "trireme/costs/hardware.h"
 #include "trireme/dialects/systems.h"
 #include "trireme/launch/identity/core_share.h"
 #include "trireme/launch/identity/environment.h"
@@ -23,8 +25,22 @@ namespace {
 // Commands that start nothing: they show what a run would do.
 bool is_only_read(std::string_view command) { return command.starts_with("explain") || command == "convert_config"; }
 
+// Of trireme plan, by the rule of settle() (plan.cpp); nothing for its table, whose clusters are settled later.
+std::optional<int64_t> ranks_of_cluster(const dialects::Reading& reading) {
+  const auto named = reading.known("cluster");
+  if (reading.command() != "plan" || !named) return std::nullopt;
+  const costs::Cluster cluster = costs::parse_cluster(*named);
+  const auto count = [&](std::string_view key, int64_t of_cluster) {
+    const bool counts =
+        reading.is_typed("cluster") ? reading.is_typed(key) : reading.is_given(key) || reading.counts_more(key);
+    return counts ? reading.known_count(key).value_or(of_cluster) : of_cluster;
+  };
+  return count("devices", cluster.devices) * count("num_nodes", cluster.machines);
+}
+
 // As Start finds it (start.cpp, rank_count.cpp), before the settings are complete.
 int64_t ranks_that_start(const dialects::Reading& reading) {
+  if (const auto planned = ranks_of_cluster(reading)) return *planned;
   const auto devices = reading.known_count("devices");
   int64_t num_nodes = reading.known_count("num_nodes").value_or(1);
   if (launch::was_launched()) {

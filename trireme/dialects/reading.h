@@ -76,6 +76,8 @@ class Reading {
   std::optional<int64_t> known_count(std::string_view setting) const;
   /// Whether the user, or this file, gave it.
   bool is_given(std::string_view setting) const;
+  /// Whether the command line gave it.
+  bool is_typed(std::string_view setting) const { return parsed_.typed(std::string(setting)); }
   /// Whether a later file or the command line gives it, which counts more than this file.
   bool counts_more(std::string_view setting) const { return file_.later.contains(setting); }
   /// Whether the command line gave it by this other name, which is replaced where it is read.

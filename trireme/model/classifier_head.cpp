@@ -62,7 +62,7 @@ void check_classifier(const ModelConfig& c, const Precision& precision, const Pa
         "adapters (lora.*) are not built for classification; train all weights: trireme finetune_full FOLDER --task "
         "classify");
   if (precision.on_gpu)
-    throw UsageError("a model that classifies texts computes on processors only; set accelerator cpu");
+    throw ProcessorsOnly("a model that classifies texts computes on processors only", "set accelerator cpu");
 }
 
 ClassifierHead::ClassifierHead(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {

@@ -89,7 +89,7 @@ void check_free(const ModelConfig& c, const Precision& precision, const Parallel
   if (matrices_apart)
     throw UsageError("Muon is not built for a Free Transformer, whose table of codes is no hidden matrix; take AdamW");
   if (precision.on_gpu)
-    throw UsageError("a Free Transformer computes on processors only; set accelerator cpu, or leave free.* out");
+    throw ProcessorsOnly("a Free Transformer computes on processors only", "set accelerator cpu, or leave free.* out");
   const bool mixed = precision.compute == at::kBFloat16 && !precision.narrow_weights;
   if (precision.compute != at::kDouble && precision.compute != at::kFloat && !mixed)
     throw UsageError(

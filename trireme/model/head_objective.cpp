@@ -34,7 +34,8 @@ void check_objective(const ModelConfig& config, const Precision& precision, cons
   if (config.is_free() && objective.has_inputs())
     throw UsageError(what + " is not built for a Free Transformer, whose likelihood is only bounded");
   const char* computes = objective.is_pairs() || objective.is_policy() ? "computes" : "compute";
-  if (precision.on_gpu) throw UsageError(fmt::format("{} {} on processors only; set accelerator cpu", what, computes));
+  if (precision.on_gpu)
+    throw ProcessorsOnly(fmt::format("{} {} on processors only", what, computes), "set accelerator cpu");
 }
 
 std::vector<Measure> HeadUnit::measures() const {

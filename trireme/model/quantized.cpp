@@ -34,7 +34,9 @@ void check_quantized(const ModelConfig& c, const Precision& precision, const Ada
                        "take a model whose matrices are linear layers, or leave quantize out",
                        model_type(c.architecture), base::traits_of(c.quantized).bits));
   if (precision.on_gpu)
-    refuse(c, "weights in blocks are multiplied on processors only; leave quantize or accelerator out");
+    throw ProcessorsOnly(fmt::format("weights in blocks are multiplied on processors only (quantize {})",
+                                     base::traits_of(c.quantized).name),
+                         "leave quantize or accelerator out");
   for (const std::string& module : adapters.whole)
     if (is_in_a_block(c, module) && module.find("norm") == std::string::npos)
       refuse(c, fmt::format("{} is kept in {} bits and cannot be trained whole; leave it out of lora.modules_to_save",

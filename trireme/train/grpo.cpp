@@ -430,8 +430,11 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
           model::model_type(config.architecture)));
   }
   if (s.accelerator == engine::Accelerator::cuda)
-    throw UsageError("learning from rewards computes on processors only; set accelerator cpu");
+    throw ProcessorsOnly("learning from rewards computes on processors only", "set accelerator cpu");
 }
+
+// The next multiple.
+int64_t in_steps(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
 }  // namespace
 
@@ -450,7 +453,6 @@ void complete_grpo(ParsedSettings& parsed) {
   if (parsed.provenance.at("grpo.max_prompt_length").kind == config::Source::Kind::built_in && room >= 1)
     s.grpo.max_prompt_length = std::min(s.grpo.max_prompt_length, room);
   const int64_t places = most_places(s.grpo);
-  const auto in_steps = [](int64_t tokens, int64_t step) { return (tokens + step - 1) / step * step; };
   if (!s.train.max_seq_length)
     s.train.max_seq_length =
         std::min(longest, places <= kDocumentStep ? in_steps(places, std::lcm(2, cp))
@@ -463,9 +465,14 @@ void complete_grpo(ParsedSettings& parsed) {
         "{}; allow shorter ones",
         s.grpo.max_prompt_length, s.grpo.max_completion_length, places,
         fits ? fmt::format("train.max_seq_length allows {}", *s.train.max_seq_length) : config.generation_positions()));
-  const int64_t answers = s.grpo.mini_batch_size.value_or(s.grpo.batch_size) * s.grpo.num_generations;
-  s.train.micro_batch_size = std::min(s.train.micro_batch_size, rows_for(s.grpo, answers, *s.train.max_seq_length));
-  s.train.global_batch_size = in_steps(rows_for(s.grpo, answers, *s.train.max_seq_length), s.train.micro_batch_size);
+  set_rows(s);
+}
+
+void set_rows(Settings& s) {
+  const int64_t answers = s.grpo.mini_batch_size.value_or(s.grpo.batch_size) * s.grpo.num_generations,
+                rows = rows_for(s.grpo, answers, *s.train.max_seq_length);
+  s.train.micro_batch_size = std::min(s.train.micro_batch_size, rows);
+  s.train.global_batch_size = in_steps(rows, s.train.micro_batch_size);
 }
 
 std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopCheck&) {

@@ -16,6 +16,10 @@ namespace trireme::train {
 /// Errors    UsageError: settings that have no meaning here
 void complete_grpo(ParsedSettings& parsed);
 
+/// Of the task rewards: rows of a step as train.global_batch_size, which follow from grpo.* and the length of rows, and
+/// a train.micro_batch_size of no more.
+void set_rows(Settings& settings);
+
 /// As MakeTask.
 std::unique_ptr<Task> make_grpo(Session& session, const std::filesystem::path& resume, const StopCheck& stops);
 
