@@ -40,7 +40,16 @@ TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
       {"recompute=full", 1, ""},
       {"train.max_time=2s train.lr_decay=linear", 1,
        "and train.lr_decay linear does not lower it; give train.max_steps"},
-      {"train.max_time=2s train.max_steps=9 train.lr_decay=linear", 1, ""},
+      {"train.max_time=2s train.max_steps=900 train.lr_decay=linear", 1, ""},
+      {"train.max_steps=20", 1,
+       "the warm-up of 100 steps is longer than the run of 20 steps, so the learning rate does not reach "
+       "optimizer.lr; give a smaller train.lr_warmup_steps"},
+      {"train.max_steps=100", 1, "the warm-up takes all 100 steps of the run, so the learning rate only rises"},
+      {"train.max_steps=101", 1, ""},
+      {"train.max_steps=20 train.lr_warmup_steps=2", 1, ""},
+      {"train.max_steps=20 train.lr_decay=OneCycleLR", 1, ""},
+      {"train.max_steps=500 train.lr_decay=WarmupLR", 1, "the warm-up of 1,000 steps is longer"},
+      {"train.max_steps=20 optimizer=Adafactor optimizer.relative_step=true", 1, ""},
       {"train.max_time=2s train.lr_decay=constant", 1, ""},
       {"task=rewards", 1, ""},
       {"task=rewards grpo.kl_loss_mode=kl", 1,
@@ -58,6 +67,13 @@ TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
     ASSERT_EQ(found.size(), *c.text == 0 ? 0U : 1U) << c.arguments;
     for (const std::string& text : found) EXPECT_THAT(text, HasSubstr(c.text)) << c.arguments;
   }
+}
+
+TEST(Warnings, ARunMayKnowItsStepsByItself) {
+  const Settings settings = settings_from("train.epochs=2");
+  EXPECT_EQ(warnings(settings, 1).size(), 0U);
+  EXPECT_EQ(warnings(settings, 1, 0).size(), 0U);
+  EXPECT_EQ(warnings(settings, 1, 7).size(), 1U);
 }
 
 }  // namespace

@@ -81,6 +81,8 @@ bool reads_first_step(LrDecay decay) {
          decay == D::polynomial || decay == D::inverse_sqrt;
 }
 
+bool warms_up(LrDecay decay) { return decay != D::one_cycle_lr && decay != D::one_cycle && decay != D::lr_range_test; }
+
 bool needs_end(LrDecay decay) {
   return ends_at_min_lr(decay) || decay == D::one_cycle_lr || decay == D::warmup_decay_lr;
 }

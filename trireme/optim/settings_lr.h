@@ -61,6 +61,8 @@ double default_min_lr(LrDecay decay, double peak);
 
 /// Whether lr_schedule.first_step counts: DeepSpeed's schedules and OneCycleLR count their steps in one way only.
 bool reads_first_step(LrDecay decay);
+/// Whether the schedule begins with a warm-up. The others rise by themselves.
+bool warms_up(LrDecay decay);
 /// Whether train.min_lr is the rate at which the schedule ends.
 bool ends_at_min_lr(LrDecay decay);
 /// Whether the schedule reads the number of the run's last step.

@@ -45,11 +45,9 @@ bool corrects_for_sampling(const Settings& s) { return s.grpo.correction() != tr
 
 bool has_no_rate_of_its_own(const Settings& s) { return !s.optimizer.relative_step.value_or(false); }
 
-bool warms_up(const Settings& s) {
-  if (s.train.lr_warmup_steps == 0) return true;  // which asks for nothing
-  using optim::LrDecay;
-  const LrDecay decay = s.train.lr_decay;
-  return decay != LrDecay::one_cycle_lr && decay != LrDecay::one_cycle && decay != LrDecay::lr_range_test;
+// No steps ask for nothing.
+bool warms_up_or_has_no_steps(const Settings& s) {
+  return s.train.lr_warmup_steps == 0 || optim::warms_up(s.train.lr_decay);
 }
 
 // A rate that stays has no end to tell, and 0 asks for nothing.
@@ -92,7 +90,7 @@ const ReadBy kReadBy[] = {
      "take optimizer.warmup_init true"},
     {"train.lr_warmup_steps",
      {},
-     warms_up,
+     warms_up_or_has_no_steps,
      "this train.lr_decay rises by itself",
      "say how with lr_schedule.pct_start (OneCycleLR) or lr_schedule.step_size"},
     {"train.min_lr",

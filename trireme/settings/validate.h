@@ -2,6 +2,8 @@
 // to the same verdict, and so does the launcher before it starts ranks.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +41,8 @@ void validate_out_dir(const std::string& out_dir);
 /// Errors    UsageError
 void validate_run_length(const Settings& settings);
 
-/// A sentence for each setting that works but wastes time or has no effect. Call it after validate().
-std::vector<std::string> warnings(const Settings& settings, int64_t world_size);
+/// A sentence for each setting that works but wastes time or has no effect. Call it after validate(). `steps` are those
+/// of the whole run, where they are known better than by train.max_steps; 0: they are not known.
+std::vector<std::string> warnings(const Settings& settings, int64_t world_size, std::optional<int64_t> steps = {});
 
 }  // namespace trireme

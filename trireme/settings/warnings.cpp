@@ -75,15 +75,32 @@ void warn_of_a_rate_that_stays(const Settings& settings, std::vector<std::string
                   config::name_of(t.lr_decay)));
 }
 
+void warn_of_a_rate_that_only_rises(const Settings& settings, int64_t steps, std::vector<std::string>& found) {
+  const int64_t warmup = warmup_steps(settings);
+  if (steps <= 0 || warmup < steps || !optim::warms_up(settings.train.lr_decay) ||
+      settings.optimizer.relative_step.value_or(false))
+    return;
+  const std::string run = base::plural(steps, "step");
+  found.push_back(
+      warmup == steps
+          ? fmt::format("the warm-up takes all {} of the run, so the learning rate only rises; give a smaller "
+                        "train.lr_warmup_steps",
+                        run)
+          : fmt::format("the warm-up of {} is longer than the run of {}, so the learning rate does not reach "
+                        "optimizer.lr; give a smaller train.lr_warmup_steps",
+                        base::plural(warmup, "step"), run));
+}
+
 }  // namespace
 
-std::vector<std::string> warnings(const Settings& settings, int64_t world_size) {
+std::vector<std::string> warnings(const Settings& settings, int64_t world_size, std::optional<int64_t> steps) {
   std::vector<std::string> found;
   const MeshShape mesh = mesh_shape(settings, world_size);
   warn_of_idle_ranks(settings, mesh, found);
   warn_of_idle_stages(settings, mesh, found);
   warn_of_a_distance_that_does_not_pull(settings, found);
   warn_of_a_rate_that_stays(settings, found);
+  warn_of_a_rate_that_only_rises(settings, steps.value_or(settings.train.max_steps.value_or(0)), found);
   if (settings.recompute.mode != schedule::Recompute::selective &&
       settings.recompute.values != schedule::RecomputeSettings{}.values) {
     found.emplace_back("recompute.values is read by recompute selective only");

@@ -39,7 +39,8 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
                     (c.optimizer.adam_lr ? fmt::format("; optimizer.adam_lr {:g} becomes {:g}", *c.optimizer.adam_lr,
                                                        *c.optimizer.adam_lr * scaled_lr(c) / c.optimizer.lr)
                                          : ""));
-  for (const std::string& warning : warnings(c, s.environment.world_size)) lines.push_back("warn     " + warning);
+  for (const std::string& warning : warnings(c, s.environment.world_size, task.num_steps()))
+    lines.push_back("warn     " + warning);
   if (const std::string best = unkept_best(c, task.num_steps(), task.held_out_samples()); !best.empty())
     lines.push_back("warn     " + best);
   for (const std::string& short_of : unmeasured(c, task.num_steps() - start.step()))
