@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 #include "trireme/base/files.h"
 #include "trireme/base/stopwatch.h"
+#include "trireme/observe/tensorboard.h"
 
 namespace trireme::observe {
 namespace {
@@ -51,6 +53,41 @@ TEST(CsvLogger, ARunThatGoesOnWithOtherRanksCountsOnFromTheLastRow) {
   const std::string text = base::read_file(path);
   EXPECT_NE(text.find("\n1,40,10,0,0,0,400,800,"), std::string::npos) << text;
   EXPECT_NE(text.find("\n1,44,12,0,0,0,440,960,"), std::string::npos) << text;
+}
+
+// A resume that finds all steps done changes nothing.
+TEST(CsvLogger, LaterRowsGoWhenTheRunGoesOn) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "csv_logger_test" / "kept.csv";
+  {
+    CsvLogger all(path, 0, {});
+    for (int64_t step = 1; step <= 4; ++step) all.append({.step = step, .loss = 1});
+  }
+  const std::string before = base::read_file(path);
+  {
+    CsvLogger(path, 2, {});
+  }
+  EXPECT_EQ(base::read_file(path), before);
+  CsvLogger(path, 2, {}).go_on();
+  const std::string after = base::read_file(path);
+  EXPECT_TRUE(before.starts_with(after) && after != before) << after;
+}
+
+TEST(EventWriter, AResumedRunHasAFileWhenItGoesOn) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "event_writer_test";
+  std::filesystem::remove_all(folder);
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+  };
+  EventWriter resumed(folder, 2);
+  resumed.append_text(2, "settings", "seed: 1");
+  EXPECT_EQ(files(), 0);
+  resumed.go_on();
+  EXPECT_EQ(files(), 1);
+  const std::string text = base::read_file(std::filesystem::directory_iterator(folder)->path());
+  EXPECT_NE(text.find("seed: 1"), std::string::npos);
+  EventWriter other(folder, 2);
+  other.append({.step = 3, .loss = 1});  // without go_on(), too
+  EXPECT_EQ(files(), 2);
 }
 
 TEST(CsvLogger, AStepWithoutALossHasAnEmptyCell) {

@@ -129,11 +129,19 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) 
       last_step_ = step;
     }
   }
-  base::write_file_atomic(path_, base::join(columns_, ",") + "\n" + kept);
+  kept_ = base::join(columns_, ",") + "\n" + kept;
+  if (resumed_step == 0 || !std::filesystem::exists(path_)) go_on();
+}
+
+void CsvLogger::go_on() {
+  if (!kept_) return;
+  base::write_file_atomic(path_, *kept_);
   file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
+  kept_.reset();
 }
 
 void CsvLogger::append(const MetricsRow& row) {
+  go_on();
   if (std::exchange(last_step_, row.step) == row.step) drop_last_line(file_, path_);
   const size_t before = columns_.size();
   const std::vector<base::Measured> numbers = csv_numbers(row, run_, before_);

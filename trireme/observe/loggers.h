@@ -37,6 +37,7 @@ class CsvLogger final : public Logger {
   /// As MetricsWriter: a resumed run keeps the rows up to and including `resumed_step`, and counts on from the last.
   /// Errors    FileError; UsageError for a file that this class did not write
   CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run);
+  void go_on() override;
   void append(const MetricsRow& row) override;
 
  private:
@@ -45,6 +46,7 @@ class CsvLogger final : public Logger {
   Before before_;
   std::optional<int64_t> last_step_;  ///< of the file's last row
   std::vector<std::string> columns_;
+  std::optional<std::string> kept_;  ///< what the file will hold when the run goes on
   base::FileDescriptor file_;
 };
 

@@ -103,16 +103,25 @@ EventWriter::EventWriter(const std::filesystem::path& folder, int64_t resumed_st
     path_ = folder / fmt::format("{}{:010}.trireme.{}", kEventsPrefix, name, resumed_step);
     if (!std::filesystem::exists(path_)) break;
   }
-  base::write_file_atomic(path_, events_begin(time, resumed_step + 1));
+  waiting_ = events_begin(time, resumed_step + 1);
+  if (resumed_step == 0) go_on();
+}
+
+void EventWriter::go_on() {
+  if (!waiting_) return;
+  base::write_file_atomic(path_, *waiting_);
   file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
+  waiting_.reset();
 }
 
 void EventWriter::append(const MetricsRow& row) {
+  go_on();
   observe::append(file_, event_record(now(), row.step, numbers_of(row)), path_);
 }
 
 void EventWriter::append_text(int64_t step, const std::string& tag, const std::string& text) {
-  observe::append(file_, event_text_record(now(), step, tag, "```\n" + text + "\n```"), path_);
+  const std::string text_record = event_text_record(now(), step, tag, "```\n" + text + "\n```");
+  waiting_ ? void(*waiting_ += text_record) : observe::append(file_, text_record, path_);
 }
 
 }  // namespace trireme::observe

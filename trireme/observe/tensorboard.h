@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,11 +27,13 @@ std::string event_record(double wall_time, int64_t step, const std::vector<base:
 /// A text, which TensorBoard's text page shows as Markdown.
 std::string event_text_record(double wall_time, int64_t step, const std::string& tag, const std::string& text);
 
-/// A file of its own in `folder` for each start of a run. Every step is one write.
+/// A file of its own in `folder` for each start of a run. Every step is one write. That of a resumed run is there when
+/// it goes on, or with the first row: TensorBoard forgets later steps of earlier files then.
 class EventWriter final : public Logger {
  public:
   /// Errors    FileError
   EventWriter(const std::filesystem::path& folder, int64_t resumed_step);
+  void go_on() override;
   void append(const MetricsRow& row) override;
   /// `text` as it is, between lines of Markdown that keep its spaces and line ends.
   void append_text(int64_t step, const std::string& tag, const std::string& text);
@@ -38,6 +41,7 @@ class EventWriter final : public Logger {
  private:
   std::filesystem::path path_;
   base::FileDescriptor file_;
+  std::optional<std::string> waiting_;  ///< records, while there is no file
 };
 
 }  // namespace trireme::observe
