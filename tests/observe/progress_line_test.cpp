@@ -59,6 +59,8 @@ TEST(FormatProgress, AStepThatLearnsFromNoTokenHasNoLoss) {
   base::StepEvent event = example();
   event.loss.reset();
   EXPECT_TRUE(format_progress(event).starts_with("step   240/1000  loss -  |g| 0.61"));
+  event.grad_norm = event.lr = std::nan("");  // an evaluation that is made up in another folder
+  EXPECT_TRUE(format_progress(event).starts_with("step   240/1000  loss -  12,430 tok/s"));
 }
 
 TEST(FormatProgress, KeepsItsColumnsWhileStepsGrow) {

@@ -112,6 +112,17 @@ def the_best_one_stays(r):
                f"save.keep_best keeps step {best} of 14 beside the newest", str(losses) + str(ring.step_folders(out)))
 
 
+def the_best_one_is_of_like_evaluations(r):
+    settings = dict(train__save_interval=2, eval__interval=2, eval__max_iters=8, save__keep_best="true")
+    out = r.train("like", train__max_steps=4, **settings)
+    told = "best     evaluations before this start are of other data, of more or fewer samples"
+    same = r.run(r.command("like", train__max_steps=6, resume="true", **settings))
+    ring.check(same.code == 0 and told not in same.out, "as many samples at a resume: evaluations are compared", str(same))
+    less = r.run(r.command("like", train__max_steps=8, resume="true", **(settings | {"eval__max_iters": 1})))
+    marked = [step for step, row in ring.metrics(out).items() if row.get("measured_anew")]
+    ring.check(less.code == 0 and told in less.out and marked == [7 if 7 in ring.metrics(out) else 8], "fewer samples: the best one is sought anew", str(less) + str(marked))
+
+
 def a_normal_run_is_never_marked(r):
     out = r.train("normal", devices=2, train__max_steps=30, save__keep_last=0, **QUIET)
     marked = [folder for folder in ring.step_folders(out) if "ruined" in json.loads((out / folder / "manifest.json").read_text())]
@@ -170,6 +181,7 @@ with ring.Ring(sys.argv[1]) as r:
     ruined_run(r, "ruined-async", "async", 2)
     weights_that_are_not_finite(r)
     the_best_one_stays(r)
+    the_best_one_is_of_like_evaluations(r)
     a_normal_run_is_never_marked(r)
     damaged_ones_are_passed_over(r)
     damaged_tensors_show_while_they_are_read(r)

@@ -21,7 +21,7 @@ struct StepEvent {
   int64_t step = 0;  ///< steps done, this one included: 1 after the first
   int64_t max_steps = 0;  ///< planned steps of the run; 0 when unknown
   std::optional<double> loss;  ///< mean over the step's supervised tokens, nats a token; empty: there were none
-  double grad_norm = 0;  ///< global norm before clipping
+  double grad_norm = 0;  ///< global norm before clipping; NaN: unknown, as lr may be
   double lr = 0;  ///< learning rate of this step
   int64_t tokens = 0;  ///< tokens seen since the start of training
   double step_seconds = 0;  ///< wall time of the step

@@ -50,8 +50,8 @@ std::string format_progress(const base::StepEvent& event, int width) {
       fields.push_back(fmt::format("val acc {:.3f}", measured.value));
     if (measured.name == "kl_bits") fields.push_back(fmt::format("kl {:.2f} bits", measured.value));
   }
-  fields.push_back(fmt::format("|g| {:.2f}", event.grad_norm));
-  fields.push_back(fmt::format("lr {:.1e}", event.lr));
+  if (!std::isnan(event.grad_norm)) fields.push_back(fmt::format("|g| {:.2f}", event.grad_norm));
+  if (!std::isnan(event.lr)) fields.push_back(fmt::format("lr {:.1e}", event.lr));
   if (event.skipped > 0) fields.push_back(fmt::format("{} skipped", event.skipped));
   if (event.tokens_per_second > 0) fields.push_back(rate_field(event.tokens_per_second));
   if (event.peak_fraction) fields.push_back(fmt::format("{:.0f} % of peak", *event.peak_fraction * 100));

@@ -49,10 +49,10 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
     lines.push_back("warn     " + remark);
   add(start.describe());
   if (!moved.empty()) lines.push_back(moved);
-  if (s.settings.save.keep_best && start.is_measured_anew(moved))
+  if (s.settings.save.keep_best && start.is_measured_anew(moved, task.held_out_samples()))
     lines.push_back(
-        "best     evaluations before this start are of other data or another objective; save.keep_best compares later "
-        "ones alone");
+        "best     evaluations before this start are of other data, of more or fewer samples, or of another objective; "
+        "save.keep_best compares later ones alone");
   lines.push_back(pace.peak_line());
   return lines;
 }

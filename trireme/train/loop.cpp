@@ -78,8 +78,9 @@ class Loop {
     first_step_ = state_.step;
     safe_point_();
     go_on_unless_stopped();
-    observers_ = std::make_unique<Observers>(*s_, *pace_, stopping_, has_held_out() ? evaluation_interval_ : 0,
-                                             state_.step, task_->epoch(), start_->is_measured_anew(moved_));
+    observers_ =
+        std::make_unique<Observers>(*s_, *pace_, stopping_, has_held_out() ? evaluation_interval_ : 0, state_.step,
+                                    task_->epoch(), start_->is_measured_anew(moved_, task_->held_out_samples()));
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { say(line); });
   }
 

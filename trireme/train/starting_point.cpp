@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "trireme/adapt/adapter_folder.h"
@@ -68,6 +69,12 @@ void refuse_weights_alone(const fs::path& folder) {
                     folder.string(), quoted));
 }
 
+// Samples of an evaluation, if as many are held out.
+double most_evaluated(const Settings& settings) {
+  if (settings.task == Learning::rewards) return std::numeric_limits<double>::infinity();
+  return double(settings.eval.max_iters) * double(settings.train.micro_batch_size);
+}
+
 }  // namespace
 
 std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoint::PassedOver>* passed_over) {
@@ -110,7 +117,7 @@ void StartingPoint::require_same_weights() {
                         [&] { return fingerprint_of(adapt::open_adapter_folder(*adapter)); });
 }
 
-bool StartingPoint::is_measured_anew(const std::string& moved) const {
+bool StartingPoint::is_measured_anew(const std::string& moved, int64_t held_out_samples) const {
   constexpr std::string_view kMeasures[] = {"data.",   "objective.",           "dpo.", "grpo.val_", "grpo.eval_",
                                             "reward.", "train.max_seq_length "};
   // The same data may lie elsewhere; other data are in `moved`.
@@ -123,7 +130,9 @@ bool StartingPoint::is_measured_anew(const std::string& moved) const {
     return std::ranges::any_of(kMeasures, begins(change)) && std::ranges::none_of(kPlaces, begins(change));
   };
   const bool holds_out_of_them = !s_.settings.data.val_data_path && !s_.settings.grpo.val_prompts;
-  return (!moved.empty() && holds_out_of_them) || std::ranges::any_of(changed_, measures);
+  const auto evaluated = [&](double most) { return std::min(most, double(held_out_samples)); };
+  return (!moved.empty() && holds_out_of_them) || std::ranges::any_of(changed_, measures) ||
+         (most_evaluated_ > 0 && evaluated(most_evaluated_) != evaluated(most_evaluated(s_.settings)));
 }
 
 // If the user named a checkpoint, no other one is taken. A restart has found and named its checkpoint itself.
@@ -148,6 +157,7 @@ RunState StartingPoint::load() {
     const auto next = [this](const fs::path& damaged) { return older(damaged); };
     resume_ = checkpoint::load_or_older(resume_, s_.world(), next, passed_over_, from);
     changed_ = changes_since(state.settings_yaml, s_.settings);
+    if (!state.settings_yaml.empty()) most_evaluated_ = most_evaluated(settings_in(state.settings_yaml));
   } else if (adapts && s_.settings.lora.initial_adapter) {
     const fs::path adapter = adapt::open_adapter_folder(*s_.settings.lora.initial_adapter).path;
     load_run(*s_.engine, s_.model, adapter, s_.world(), LoadWhat::weights);

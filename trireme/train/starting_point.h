@@ -40,9 +40,9 @@ class StartingPoint {
   /// After load(): the step that the run goes on from; 0: a new run.
   int64_t step() const { return step_; }
 
-  /// After load(): whether evaluations before this start were of other held-out data or another objective. `moved` is
-  /// what Task::restore() returned.
-  bool is_measured_anew(const std::string& moved) const;
+  /// After load(): whether evaluations before this start were of other held-out data, of more or fewer samples, or of
+  /// another objective. `moved` is what Task::restore() returned.
+  bool is_measured_anew(const std::string& moved, int64_t held_out_samples) const;
 
   /// The lines about it that rank 0 prints at the start.
   std::vector<std::string> describe() const;
@@ -55,6 +55,7 @@ class StartingPoint {
   Session& s_;
   std::filesystem::path resume_, weights_;
   int64_t step_ = 0;
+  double most_evaluated_ = 0;  ///< samples of an evaluation before this start; 0: a new run
   std::vector<checkpoint::PassedOver> passed_over_;
   std::vector<std::string> changed_;  ///< settings, since the checkpoint that is resumed
   bool has_new_head_ = false;  ///< a classification head that weights_ lacks
