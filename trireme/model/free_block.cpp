@@ -48,11 +48,11 @@ FreeParameters free_parameters(const ModelConfig& c, const Parallel& parallel) {
   p.readout = add("model.encoder.readout.weight", {c.free.latent_bits, c.hidden_size}, Kind::normal, true);
   if (c.free.injection == Injection::bits) {
     // Zero: training begins with the plain decoder.
-    p.sampler = add("model.post_sampler.weight", {c.hidden_size, c.free.latent_bits}, Kind::zeros, true);
+    p.sampler = add(kSamplerName, {c.hidden_size, c.free.latent_bits}, Kind::zeros, true);
     return p;
   }
   const int64_t codes = int64_t{1} << c.free.latent_bits, own_codes = codes / parallel.tp_size;
-  p.sampler = add("model.post_sampler.weight", {own_codes, c.hidden_size}, Kind::normal, true);
+  p.sampler = add(kSamplerName, {own_codes, c.hidden_size}, Kind::normal, true);
   if (parallel.tp_size == 1) return p;
   ParameterSpec& table = p.specs.back();
   table.full_shape = {codes, c.hidden_size};

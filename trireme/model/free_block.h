@@ -27,6 +27,9 @@
 
 namespace trireme::model {
 
+/// What injects the bits. It counts as no product: a table is looked up, and W is small.
+inline constexpr const char* kSamplerName = "model.post_sampler.weight";
+
 /// The parameters of the unit on one rank, and which of them each part reads.
 struct FreeParameters {
   BlockLayout block, encoder;

@@ -42,11 +42,12 @@ int64_t Model::num_frozen_product_parameters() const {
   for (size_t u = 1; u < units.size() - (config.is_classifier() ? 1 : 0); ++u)
     for (const ParameterPlace& place : places[u]) {
       const ParameterGroup& group = groups[static_cast<size_t>(place.group)];
-      const std::vector<int64_t>& shape = group.parameters[static_cast<size_t>(place.index)].whole_shape();
-      if (group.trained || shape.size() < 2 || !counted.emplace(place.group, place.index).second) continue;
-      sum += c10::multiply_integers(shape);
+      const ParameterSpec& p = group.parameters[static_cast<size_t>(place.index)];
+      const bool is_matrix = p.whole_shape().size() > 1 && p.name != kSamplerName;
+      if (group.trained || !is_matrix || !counted.emplace(place.group, place.index).second) continue;
+      sum += c10::multiply_integers(p.whole_shape());
     }
-  return std::min(sum, config.num_product_parameters() + num_adapter_parameters());  // without a table of codes
+  return sum;
 }
 
 const Unit& Model::unit(int index, bool generates) const {

@@ -95,7 +95,7 @@ class Observers {
   }
   /// Training goes on: rows of later steps, which an earlier start has written, go.
   void go_on() {
-    for (const auto& logger : loggers_) is_written([&] { logger->go_on(); });
+    with_loggers([](observe::Logger& logger) { logger.go_on(); });
   }
   /// "": says nothing.
   void say(const std::string& line) {
@@ -178,11 +178,16 @@ class Observers {
     is_written([&] { loggers_.push_back(make()); });
   }
 
-  /// Files that cannot be written stop the run, or from now on nothing is written to them.
   void append(const observe::MetricsRow& row) {
+    with_loggers([&](observe::Logger& logger) { logger.append(row); });
+  }
+
+  /// Files that cannot be written stop the run, or from now on nothing is written to them.
+  template <typename Work>
+  void with_loggers(const Work& work) {
     std::vector<const observe::Logger*> failed;
     for (const auto& logger : loggers_)
-      if (!is_written([&] { logger->append(row); })) failed.push_back(logger.get());
+      if (!is_written([&] { work(*logger); })) failed.push_back(logger.get());
     for (const observe::Logger* logger : failed) leave_out(logger);
   }
 
