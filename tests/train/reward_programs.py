@@ -177,6 +177,18 @@ def read_bytes(path):
         return b""
 
 
+def a_profile_has_the_writing_of_all_its_answers(j):
+    """A window of one step, which begins a rollout of its own. A third of the groups have no answer."""
+    result = j.r.run(j.command("profiled", mode="dies at times", grpo__num_iterations=1, train__max_steps=4, profile="true", profile__steps=1))
+    ring.require(result.code == 0 and "writing answers" in result.out, "a profile of trireme grpo has a row of its own for answers", str(result))
+    report = json.loads((j.r.folder / "profiled/profile.json").read_text())
+    row = ring.metrics(j.r.folder / "profiled")
+    wrote, learned = row[4]["measures"]["sampling_s"], row[4]["tokens"] - row[3]["tokens"]
+    ring.check(report["first_step"] == 4 and 0 < 0.9 * wrote <= report["phases"]["answers"] <= report["step_seconds"],
+               f"of every step of the window: {report['phases']['answers']:.3f} s, of these {wrote:.3f} of writing", str(report))
+    ring.check(abs(report["tokens_per_second"] * report["step_seconds"] / learned - 1) < 1e-6, f"it counts the {learned} tokens of rows with answers", str(report))
+
+
 def other_settings_want_other_answers(j):
     r = j.r
     result = r.run(j.command("changed", train__max_steps=3))
@@ -335,6 +347,7 @@ with ring.Ring(sys.argv[1]) as r:
     judged = Judged(r)
     programs_judge(judged)
     tokens_are_of_rows_with_answers(judged)
+    a_profile_has_the_writing_of_all_its_answers(judged)
     other_settings_want_other_answers(judged)
     passes_end_once(judged)
     signals_leave_nothing(judged)
