@@ -137,6 +137,7 @@ TEST(Accelerate, DeepSpeedInlineAndInAFileOfItsOwn) {
   EXPECT_EQ(parsed.settings.strategy, plan::Strategy::zero1);
   EXPECT_EQ(parsed.settings.train.global_batch_size, 4);
   EXPECT_EQ(parsed.accounts.size(), 5u);
+  EXPECT_EQ(parsed.files, (std::vector<std::string>{own, json})) << "convert_config writes over neither";
   const std::string both =
       folder.write("b.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: " + json +
                                  "\n  zero_stage: 2\n");

@@ -160,6 +160,8 @@ class TunixFolder {
 
 TEST(Hydra, AFileOfAGroupHasItsKeysBelowTheGroup) {
   const TunixFolder conf;
+  EXPECT_THAT(conf.read_file("conf/config.yaml").files,
+              testing::IsSupersetOf({conf.folder() / "conf/config.yaml", conf.folder() / "conf/optimizer/adamw.yaml"}));
   EXPECT_EQ(
       read("--train.max_steps 50 --config " + (conf.folder() / "conf/optimizer/adamw.yaml")).settings.optimizer.lr,
       3e-6);

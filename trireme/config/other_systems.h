@@ -35,6 +35,7 @@ struct ForeignFile {
   std::string dialect;  ///< "deepspeed"
   std::string name;  ///< for messages: its path, or kCommandLine
   std::vector<Given> entries;
+  std::vector<std::string> others = {};  ///< paths of files that it names and that `entries` hold
   Later later = {};  ///< settings that count more, by their keys: of later files and the command line; nothing: absent
 };
 
@@ -43,6 +44,7 @@ struct ForeignSettings {
   std::vector<Given> settings;
   std::vector<Given> defaults;  ///< the other system's defaults where they differ; anything that is given comes first
   std::vector<Account> accounts;
+  std::vector<std::string> files = {};  ///< paths of other files that were read for it
 };
 
 class OtherSystems {

@@ -276,6 +276,7 @@ class Parser {
     for (const Given& given : found.defaults)
       if (!parsed_.given(given.key)) take(given, position);
     parsed_.accounts.insert(parsed_.accounts.end(), found.accounts.begin(), found.accounts.end());
+    parsed_.files.insert(parsed_.files.end(), found.files.begin(), found.files.end());
   }
 
   void take(const Given& given) { take(given, position_); }

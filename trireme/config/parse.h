@@ -51,7 +51,7 @@ struct Parsed {
   std::map<std::string, Source> provenance;  ///< every key
   bool help = false;  ///< --help or -h was given
   std::vector<std::string> list = {};  ///< arguments without a name, if the command takes a list
-  std::vector<std::string> files = {};  ///< paths of the files of settings that were read
+  std::vector<std::string> files = {};  ///< paths of the files of settings that were read, and of those they name
   std::vector<Account> accounts = {};  ///< every key of other systems' files, and words of theirs, in order
 
   /// True if the user set `key` in any way. A value from a resumed run's checkpoint does not count.

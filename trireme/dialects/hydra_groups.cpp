@@ -140,11 +140,16 @@ bool is_of_hydra_group(const std::vector<Given>& entries, const std::string& con
 }
 
 std::vector<Given> composed_by_hydra(std::vector<Given> entries, const std::string& contents, const std::string& path,
-                                     config::Problems& problems) {
-  std::set<std::string> seen = {fs::absolute(path).lexically_normal().string()};
+                                     std::vector<std::string>& others, config::Problems& problems) {
+  const std::string itself = fs::absolute(path).lexically_normal().string();
+  std::set<std::string> seen = {itself};
   const std::string group = is_of_hydra_group(entries, contents, path) ? group_of_folder(path) : "";
   std::set<std::string> overridden;
-  return composed(std::move(entries), contents, {.group = group, .path = path}, seen, overridden, problems);
+  std::vector<Given> all =
+      composed(std::move(entries), contents, {.group = group, .path = path}, seen, overridden, problems);
+  seen.erase(itself);
+  others.assign(seen.begin(), seen.end());
+  return all;
 }
 
 }  // namespace trireme::dialects

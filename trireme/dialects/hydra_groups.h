@@ -16,8 +16,9 @@ namespace trireme::dialects {
 bool is_of_hydra_group(const std::vector<config::Given>& entries, const std::string& contents, const std::string& path);
 
 /// The entries of a file with the name of its group, and with those of the files that its `defaults` names. Of a key
-/// that several files give, the last one in Hydra's order is kept.
+/// that several files give, the last one in Hydra's order is kept. `others` gets the paths of these files.
 std::vector<config::Given> composed_by_hydra(std::vector<config::Given> entries, const std::string& contents,
-                                             const std::string& path, config::Problems& problems);
+                                             const std::string& path, std::vector<std::string>& others,
+                                             config::Problems& problems);
 
 }  // namespace trireme::dialects

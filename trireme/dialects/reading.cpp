@@ -69,6 +69,7 @@ Reading::Reading(const Dialect& dialect, const config::ForeignFile& file, const 
       command_(command),
       surroundings_(surroundings),
       problems_(problems) {
+  result_.files = file.others;
   // Of a word that is typed twice, the last counts. A class and an empty init_args of it have one key here.
   for (const Given& entry : file.entries)
     if (const Given*& at = entries_[entry.key]; at == nullptr || !is_empty_in_file(entry)) at = &entry;
@@ -262,6 +263,7 @@ void Reading::include(const Dialect& dialect, const config::ForeignFile& file) {
                           found.settings.end());
   result_.defaults.insert(result_.defaults.end(), found.defaults.begin(), found.defaults.end());
   result_.accounts.insert(result_.accounts.end(), found.accounts.begin(), found.accounts.end());
+  result_.files.insert(result_.files.end(), found.files.begin(), found.files.end());
 }
 
 void Reading::forget_defaults_but(std::initializer_list<std::string_view> settings) {

@@ -17,11 +17,18 @@ using config::Given;
 namespace {
 
 std::vector<Given> entries_of(const Dialect* dialect, const std::string& contents, const std::string& path,
-                              config::Problems& problems) {
+                              std::vector<std::string>& others, config::Problems& problems) {
   const bool is_json = path.ends_with(".json") || (dialect != nullptr && dialect->is_json);
   std::vector<Given> entries =
       is_json ? config::read_json_tree(contents, path, problems) : config::read_yaml_tree(contents, path, problems);
-  return dialect == &hydra() ? composed_by_hydra(std::move(entries), contents, path, problems) : entries;
+  return dialect == &hydra() ? composed_by_hydra(std::move(entries), contents, path, others, problems) : entries;
+}
+
+config::ForeignFile file_of(const Dialect& dialect, const std::string& contents, const std::string& path,
+                            config::Problems& problems) {
+  config::ForeignFile file{std::string(dialect.name), path, {}};
+  file.entries = entries_of(&dialect, contents, path, file.others, problems);
+  return file;
 }
 
 bool has_mark(const Dialect& dialect, const std::vector<Given>& entries) {
@@ -164,11 +171,12 @@ std::optional<config::ForeignFile> Systems::recognise(const std::string& content
                    fmt::format("--config_dialect takes {}", base::join(names, ", ")));
       return config::ForeignFile{std::string(dialects_.front()->name), path, {}};
     }
-    return config::ForeignFile{dialect, path, entries_of(given, contents, path, problems)};
+    return file_of(*given, contents, path, problems);
   }
   config::Problems scratch;  // a file that is no tree is for Trireme's own reader to refuse
   const bool is_json = path.ends_with(".json");
-  const std::vector<Given> entries = entries_of(nullptr, contents, path, is_json ? problems : scratch);
+  std::vector<std::string> no_others;  // nothing is composed yet
+  const std::vector<Given> entries = entries_of(nullptr, contents, path, no_others, is_json ? problems : scratch);
   // A mark of a system whose files are JSON does not make a file JSON; it is an unknown setting there.
   const size_t begin = contents.find_first_not_of(" \t\r\n");
   const bool may_be_json = is_json || (begin != std::string::npos && contents[begin] == '{');
@@ -183,8 +191,8 @@ std::optional<config::ForeignFile> Systems::recognise(const std::string& content
     return std::nullopt;
   }
   // Mistakes of a JSON file are told already.
-  return config::ForeignFile{std::string(best->name), path,
-                             is_json ? entries : entries_of(best, contents, path, problems)};
+  return is_json ? config::ForeignFile{std::string(best->name), path, entries}
+                 : file_of(*best, contents, path, problems);
 }
 
 config::ForeignSettings Systems::read(const config::ForeignFile& file, const config::Table& table,
@@ -207,7 +215,8 @@ std::optional<config::ForeignFile> Reading::named_file(const Dialect& dialect, c
     is_refused_[&entry] = true;
     return std::nullopt;
   }
-  config::ForeignFile file{std::string(dialect.name), path, entries_of(&dialect, *contents, path, problems_)};
+  result_.files.push_back(path);
+  config::ForeignFile file = file_of(dialect, *contents, path, problems_);
   for (Given& one : file.entries) rename_maps(dialect, one);
   return file;
 }
