@@ -99,5 +99,16 @@ TEST(NamedSets, JsonTakesAFoldersTwoSplits) {
   EXPECT_EQ(training_data_options(settings_of(Corpus::json, folder / "test")).val_data_path, third);
 }
 
+TEST(Splits, OfAFolderThatIsLearnedWholeAreTold) {
+  const TemporaryFolder folder;
+  folder.write("train.jsonl", "x");
+  EXPECT_EQ(splits_learned_alike(folder.path()), "");
+  folder.write("test.txt", "x");
+  EXPECT_THAT(splits_learned_alike(folder.path()),
+              testing::AllOf(HasSubstr("holds train.jsonl and test.txt, and all files of a folder are learned alike"),
+                             HasSubstr("--data.val_data_path " + (folder / "test.txt").string())));
+  EXPECT_EQ(splits_learned_alike(folder / "train.jsonl"), "") << "a file is no folder";
+}
+
 }  // namespace
 }  // namespace trireme::data

@@ -72,6 +72,7 @@ ANSWERS = [
     ("convert_config ds_config.json --output made.yaml", 2, ["ds_config.json is a file of settings", "--config ds_config.json"]),
     ("convert_config --config run.yaml --output made.yaml", 0, ["wrote made.yaml"]),
     ("convert_config --config run.yaml --output ./run.yaml", 2, ["--output ./run.yaml is the file that --config reads", "name another --output"]),
+    ("convert_config --config accelerate.yaml --output ./ds.json", 2, ["--output ./ds.json is the file that --config reads", "name another --output"]),
     ("convert_config llama-5m --output made.yaml", 2, ["there is nothing to convert", "--config ds.json"]),
     ("pretrain --config ''", 2, ["--config needs the path of a YAML file"]),
     ("pretrain llama-5m --config /dev/stdin --devices 2 --train.max_steps 1", 2, ["the settings in /dev/stdin can be read once", "write them to a file"]),
@@ -98,6 +99,9 @@ ANSWERS = [
     ("data tokenize text.txt --data.tokenizer byte --output more/", 2, ["--output more/ is a folder", "--output more/tokens"]),
     ("data tokenize text.txt --data.tokenizer byte --output .", 2, ["--output . is a folder"]),
     ("data tokenize text.txt --data.tokenizer byte --output named.bin", 0, ["named.bin, .idx and .json"]),
+    ("{train} --data.train_data_path apart --out_dir whole", 0, ["apart holds train.txt and test.txt, and all files of a folder are learned alike", "--data.val_data_path apart/test.txt"]),
+    ("finetune_full {run} --data JSON --data.json_path parts --data.val_split_fraction 0.3 --train.max_steps 1 --out_dir none", 2,
+     ["data.val_split_fraction has no effect: parts/val.jsonl is what is held out"]),
     ("data show several --data.tokenizer byte --count 3", 0, ["several/a.txt, document 0", "several/b.txt, document 0", "several/c.jsonl, document 0"]),
     ("data show mixed --data.tokenizer byte", 2, ["some of these files hold conversations and some text", "mixed/b.txt text"]),
     ("plan --table llama-5m", 2, ["leave the other words out"]),
@@ -194,12 +198,17 @@ def answers_hold(r):
     for name in ("model.gguf", "model.safetensors"):
         (r.folder / name).write_bytes(b"GGUF")
     (r.folder / "run.yaml").write_text("seed: 1\n")
+    (r.folder / "ds.json").write_text('{"zero_optimization": {"stage": 1}}')
+    (r.folder / "accelerate.yaml").write_text("distributed_type: DEEPSPEED\nnum_processes: 1\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n")
     (r.folder / "whole.yaml").write_text("optimizer: {lr: 1e-3}\ndata: {mixture: [text.txt]}\ntrain: {max_steps: 3}\n")
     (r.folder / "other.yaml").write_text("prepare:\n  vocab_size: 300\n")
     for name in ("several", "mixed"):
         (r.folder / name).mkdir()
     for name in ("several/a.txt", "several/b.txt", "mixed/b.txt"):
         (r.folder / name).write_text("some words")
+    for name in ("apart/train.txt", "apart/test.txt", "parts/train.jsonl", "parts/val.jsonl"):
+        (r.folder / name).parent.mkdir(exist_ok=True)
+        (r.folder / name).write_text(r.text.read_text() if name.endswith(".txt") else '{"prompt": "Hi", "response": "Hello"}\n')
     (r.folder / "several/c.jsonl").write_text('{"text": "a line"}\n')
     (r.folder / "mixed/a.jsonl").write_text('{"prompt": "Hi", "response": "Hello"}\n')
     result = r.run([r.program, *train])

@@ -16,10 +16,12 @@
 
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/explain.h"
 #include "trireme/cli/start.h"
 #include "trireme/data/from_settings.h"
+#include "trireme/data/named_sets.h"
 #include "trireme/data/token_set.h"
 #include "trireme/data/unread.h"
 #include "trireme/model/from_settings.h"
@@ -219,17 +221,34 @@ void refuse_run_of_another_command(const Training& training, const ParsedSetting
   if (training.name == "finetune_lora" && !adapts) refuse("trains all weights", "trains adapters");
 }
 
+// Nothing is drawn from the data where a file beside them, by its name, is held out.
+void refuse_share_beside_a_file(const ParsedSettings& parsed, const std::filesystem::path& held_out) {
+  if (held_out.empty() || parsed.settings.data.val_data_path || !parsed.typed("data.val_split_fraction")) return;
+  throw UsageError(
+      fmt::format("data.val_split_fraction has no effect: {} is what is held out; leave it out, or name the file to "
+                  "draw from with --data.train_data_path",
+                  held_out.string()));
+}
+
 // Data that are on this machine show which settings they have no use for.
-void refuse_unread_of_data(const ParsedSettings& parsed) {
+void look_at_data(const ParsedSettings& parsed) {
   const Settings& s = parsed.settings;
-  if (launch::rank_environment().launcher == "trireme") return;  // which has looked
-  if (s.task != train::Learning::language || s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
+  const launch::RankEnvironment environment = launch::rank_environment();
+  if (environment.launcher == "trireme") return;  // which has looked
+  if (s.task == train::Learning::rewards || s.dry_run || s.launch.print || s.launch.hosts || s.launch.hostfile) return;
   std::vector<std::filesystem::path> paths;
+  std::filesystem::path held_out;
   try {
     for (const data::DataSource& source : data::sources_of(s.data)) paths.push_back(source.path);
+    held_out = data::training_data_options(s.data).val_data_path;
   } catch (const UsageError&) {
     return;  // who reads them says so
   }
+  refuse_share_beside_a_file(parsed, held_out);
+  if (s.task != train::Learning::language) return;
+  for (const std::filesystem::path& path : paths)
+    if (const std::string told = data::splits_learned_alike(path); !told.empty() && environment.global_rank <= 0)
+      base::warn("{}", told);
   if (s.data.val_data_path) paths.emplace_back(*s.data.val_data_path);
   const bool has_set = std::ranges::any_of(paths, data::TokenSet::exists);
   data::refuse_unread(paths, train::conversation_source(s), [&](const std::string& key) {
@@ -309,7 +328,7 @@ int run_training(const Training& training, Arguments arguments) {
                       refuse_data_that_is_elsewhere(parsed);
                       replace_default_length(parsed);
                       complete_task(parsed);
-                      refuse_unread_of_data(parsed);
+                      look_at_data(parsed);
                     },
                 .plan = train::plan_host,
                 .check =

@@ -92,6 +92,16 @@ std::vector<fs::path> matches(const fs::path& folder, std::string_view name) {
   return found;
 }
 
+// The first of `names` that is a file, with one of these extensions; empty: none.
+fs::path file_named(const fs::path& folder, std::initializer_list<const char*> names,
+                    std::initializer_list<const char*> extensions) {
+  std::error_code ignored;
+  for (const char* name : names)
+    for (const char* extension : extensions)
+      if (fs::path file = folder / (std::string(name) + extension); fs::is_regular_file(file, ignored)) return file;
+  return {};
+}
+
 }  // namespace
 
 const NamedSet* find_named_set(Corpus name) {
@@ -121,11 +131,7 @@ SetFiles find_files(const NamedSet& set, const std::optional<std::string>& given
 
 std::optional<SetFiles> find_json_splits(const fs::path& folder) {
   const auto split = [&](std::initializer_list<const char*> names) {
-    std::error_code ignored;
-    for (const char* name : names)
-      for (const char* extension : {".json", ".jsonl", ".ndjson"})
-        if (fs::path file = folder / (std::string(name) + extension); fs::is_regular_file(file, ignored)) return file;
-    return fs::path();
+    return file_named(folder, names, {".json", ".jsonl", ".ndjson"});
   };
   SetFiles files{.train = {split({"train"})}, .validation = split({"val", "validation", "valid", "dev"})};
   if (files.train[0].empty()) return std::nullopt;
@@ -136,6 +142,18 @@ std::optional<SetFiles> find_json_splits(const fs::path& folder) {
         "what to validate on with --data.val_data_path",
         folder.string(), files.train[0].filename().string(), other.filename().string(), files.train[0].string()));
   return std::nullopt;
+}
+
+std::string splits_learned_alike(const fs::path& folder) {
+  const std::initializer_list<const char*> text = {".jsonl", ".ndjson", ".json", ".txt", ".text", ".md", ".parquet"};
+  const fs::path train = file_named(folder, {"train"}, text),
+                 other = file_named(folder, {"val", "validation", "valid", "dev", "test", "eval"}, text);
+  if (train.empty() || other.empty()) return "";
+  return fmt::format(
+      "{} holds {} and {}, and all files of a folder are learned alike; to hold the second out, say "
+      "--data.train_data_path {} --data.val_data_path {}",
+      folder.string(), train.filename().string(), other.filename().string(), base::shell_quoted(train.string()),
+      base::shell_quoted(other.string()));
 }
 
 }  // namespace trireme::data

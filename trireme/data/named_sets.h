@@ -41,4 +41,7 @@ SetFiles find_files(const NamedSet& set, const std::optional<std::string>& given
 /// Errors    UsageError: train beside test or eval alone, of which both would be learned
 std::optional<SetFiles> find_json_splits(const std::filesystem::path& folder);
 
+/// Of a folder whose files are all learned: that one of them is called train and another as what is held out; "": none.
+std::string splits_learned_alike(const std::filesystem::path& folder);
+
 }  // namespace trireme::data
