@@ -57,6 +57,10 @@ std::optional<std::filesystem::path> newest_good(const std::filesystem::path& fo
 /// Weights without a run's state would begin anew at step 0, beside or in the place of the run that is meant.
 void refuse_weights_alone(const fs::path& folder) {
   if (base::is_file(folder / checkpoint::kStateName)) return;
+  using Kind = checkpoint::Verdict::Kind;
+  const Kind kind = checkpoint::verdict_of(folder).kind;
+  if (fs::exists(folder / checkpoint::kManifestName) && (kind == Kind::damaged || kind == Kind::unreadable))
+    return;  // whoever opens it says what it lacks
   const std::string quoted = base::shell_quoted(folder.string());
   if (adapt::is_adapter_folder(folder))
     throw UsageError(
