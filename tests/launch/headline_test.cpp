@@ -62,6 +62,15 @@ TEST(Headline, NoFailureIsNoHeadline) {
   EXPECT_EQ(first_failure(outcomes), &outcomes[2]);
 }
 
+TEST(Headline, WhoEndsByTheSignalThatAskedForItHasNotFailed) {
+  for (const int number : {SIGTERM, SIGUSR1}) {
+    std::vector<RankOutcome> outcomes = {exited(0, 128 + number, 0ms), killed(1, number, 0ms)};
+    EXPECT_NE(first_failure(outcomes), nullptr);
+    for (RankOutcome& outcome : outcomes) outcome.told_to_stop = true;
+    EXPECT_EQ(first_failure(outcomes), nullptr) << number;
+  }
+}
+
 TEST(Headline, RanksWithTheSameReasonAreNotRepeated) {
   std::vector<RankOutcome> outcomes;
   for (int rank = 0; rank < 6; ++rank) {

@@ -14,6 +14,7 @@
 namespace trireme::launch::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -106,6 +107,15 @@ TEST(Stop, AWarningIsPassedOn) {
   job.signal(SIGUSR1);
   EXPECT_EQ(job.wait(), 75);
   EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
+}
+
+// It has no handler, as a program that is not ours.
+TEST(Stop, AProgramThatTheWarningEndsHasNotFailed) {
+  Job job({"--launch", "2", "--restarts", "2", "--", "*:print:ready", "*:sleep:60000"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGUSR1);
+  EXPECT_EQ(job.wait(), 128 + SIGUSR1);
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("ended by the signal"), Not(HasSubstr("failed")), Not(HasSubstr("restart"))));
 }
 
 TEST(Stop, OneRequestThatIsSentTwiceIsOne) {

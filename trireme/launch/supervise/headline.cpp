@@ -64,14 +64,15 @@ bool failed(const RankOutcome& outcome) {
   return code != 0 && code != kStoppedEarly;
 }
 
+// The launcher passes SIGUSR1 on as it is, and other requests to stop as SIGTERM.
 bool ended_as_told(const RankOutcome& outcome) {
   if (outcome.reported || !outcome.wait_status || !outcome.told_to_stop) return false;
   if (WIFEXITED(*outcome.wait_status)) {
     const int code = WEXITSTATUS(*outcome.wait_status);
-    return code == 0 || code == kStoppedEarly || code == 128 + SIGTERM;
+    return code == 0 || code == kStoppedEarly || code == 128 + SIGTERM || code == 128 + SIGUSR1;
   }
   const int number = WTERMSIG(*outcome.wait_status);
-  return number == SIGTERM || (number == SIGKILL && outcome.killed_by_launcher);
+  return number == SIGTERM || number == SIGUSR1 || (number == SIGKILL && outcome.killed_by_launcher);
 }
 
 const RankOutcome* first_failure(std::span<const RankOutcome> outcomes) {
