@@ -1,6 +1,6 @@
 #include "trireme/adapt/resolve.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cmath>
 
@@ -67,13 +67,13 @@ TEST(Resolve, ATaskWithoutDropoutHasNoneInItsAdapters) {
 TEST(Resolve, EachNameOfSettingsFitsAModule) {
   const auto refused = [](const AdapterConfig& config) -> std::string {
     try {
-      require_names(config, kLlama);
+      require_names(config, kLlama, resolve(config, kLlama));
     } catch (const UsageError& error) {
       return error.what();
     }
     return "accepted";
   };
-  EXPECT_EQ(refused({.target_modules = list({"q_proj", "self_attn.v_proj", "lm_head", "mlp"})}), "accepted");
+  EXPECT_EQ(refused({.target_modules = list({"q_proj", "self_attn.v_proj", "lm_head"})}), "accepted");
   EXPECT_EQ(refused({.target_modules = list({"q_proj", "v_porj"})}),
             "lora.target_modules: this model has no module 'v_porj'; the nearest is v_proj");
   AdapterConfig ranks{.target_modules = list({"q_proj"})};
@@ -81,6 +81,46 @@ TEST(Resolve, EachNameOfSettingsFitsAModule) {
   EXPECT_EQ(refused(ranks), "accepted");
   ranks.rank_pattern = {{"q_porj", 4}};
   EXPECT_EQ(refused(ranks), "lora.rank_pattern: this model has no module 'q_porj'; the nearest is q_proj");
+  ranks.rank_pattern = {{"k_proj", 4}};
+  EXPECT_EQ(refused(ranks),
+            "lora.rank_pattern: k_proj has no adapter; name it in lora.target_modules, or leave it out");
+  EXPECT_THAT(refused({.target_modules = list({"q_proj"}), .alpha_pattern = {{"mlp", 4}}}),
+              testing::StartsWith("lora.alpha_pattern: this model has no module 'mlp'; its modules are "));
+}
+
+TEST(Resolve, ExceptionsOfSettingsFitToo) {
+  const auto refused = [](const ModuleNames& excluded, std::vector<int64_t> blocks = {}) -> std::string {
+    AdapterConfig config{.target_modules = list({"q_proj"}), .exclude_modules = excluded};
+    if (!blocks.empty()) config.layers_to_transform = blocks;
+    try {
+      require_names(config, kLlama, resolve(config, kLlama));
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused(list({"layers.0.self_attn.q_proj", "lm_head"})), "accepted");
+  EXPECT_EQ(refused(expression(R"(.*\.0\..*)")), "accepted");
+  EXPECT_EQ(refused(list({"q_porj"})),
+            "lora.exclude_modules: this model has no module 'q_porj'; the nearest is q_proj");
+  EXPECT_THAT(refused(list({"mlp"})), testing::HasSubstr("lora.exclude_modules names mlp, which is no matrix"));
+  EXPECT_THAT(refused(expression("slip.*")), testing::HasSubstr("lora.exclude_modules: 'slip.*' fits no module"));
+  EXPECT_EQ(refused({}, {0, 2}), "accepted");
+  EXPECT_EQ(refused({}, {0, 99}), "lora.layers_to_transform: there is no block 99; this model's are 0 to 2");
+}
+
+TEST(Resolve, NumbersOfPatternsAreAboveZero) {
+  for (const char* wrong : {"q_proj=nan", "q_proj=inf", "q_proj=0", "q_proj=-2"}) {
+    const std::string named = std::string("'") + wrong + "', and its number must be above 0";
+    EXPECT_THAT([&] { adapter_config({.r = 4, .alpha_pattern = std::vector<std::string>{wrong}}, kLlama); },
+                testing::ThrowsMessage<UsageError>(testing::HasSubstr(named)));
+  }
+  EXPECT_THAT([&] { adapter_config({.r = 4, .rank_pattern = std::vector<std::string>{"q_proj=0"}}, kLlama); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr("lora.rank_pattern holds 'q_proj=0'")));
+}
+
+TEST(Resolve, AllLinearOfSettingsIsReadInAnyCase) {
+  EXPECT_EQ(adapters_of({.r = 4, .target_modules = std::vector<std::string>{"ALL-LINEAR"}}, kLlama).modules.size(), 21);
 }
 
 TEST(Resolve, DefaultsFollowTheArchitecture) {

@@ -108,6 +108,19 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
             "");
 }
 
+TEST(Unread, NamedModulesLeaveNothingToTheFlags) {
+  const Words named = {"--lora.r", "8", "--lora.target_modules", "[q_proj]"};
+  for (const char* flag : {"query", "key", "value", "projection", "mlp", "head"}) {
+    const Words typed = {std::string("--lora.") + flag, "true"};
+    Words both = named;
+    both.insert(both.end(), typed.begin(), typed.end());
+    EXPECT_THAT(unread("language", both),
+                StartsWith(std::string("lora.") + flag + " has no effect: lora.target_modules"));
+    EXPECT_EQ(unread("language", {"--lora.r", "8", typed[0], typed[1]}), "");
+  }
+  EXPECT_EQ(unread("language", named), "");
+}
+
 TEST(Unread, WhatAnotherSettingTurnsOffIsRefused) {
   EXPECT_THAT(unread("rewards", {"--grpo.scale_rewards", "batch", "--grpo.advantage_estimator", "rloo"}),
               HasSubstr("take the estimator grpo"));

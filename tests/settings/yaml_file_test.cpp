@@ -118,6 +118,8 @@ TEST(YamlFile, ShapesThatDoNotFitAreRefused) {
                 "a space behind the colon, as in max_steps: VALUE"));
   EXPECT_THAT(refusal_of_file("train:\n  max_steps 5\n"),
               HasSubstr("'max_steps 5' is a text\n  F:1: train:\n  write NAME: VALUE; its settings are train."));
+  EXPECT_THAT(refusal_of_file("lora: {rank_pattern: {q_proj: 2}}\n"),
+              HasSubstr("write for instance lora.rank_pattern: [q_proj=16]"));
   EXPECT_THAT(refusal_of_file("seed: {a: 1}\n"), HasSubstr("seed wants a whole number, not a group of settings"));
   EXPECT_THAT(refusal_of_file("seed: [1, 2]\n"), HasSubstr("seed wants a whole number, not the list [1, 2]"));
   EXPECT_THAT(refusal_of_file("trian: {max_steps: 1}\n"), HasSubstr("unknown setting trian"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/resolve.h"
@@ -14,7 +15,7 @@ namespace {
 
 // A single word with signs that no name has is a regular expression, as in PEFT a text instead of a list.
 ModuleNames module_names(const std::vector<std::string>& given) {
-  if (given.size() == 1 && (given[0] == "all-linear" || given[0].find_first_of("*+?()[]|^$\\") != std::string::npos))
+  if (given.size() == 1 && (is_all_linear(given[0]) || given[0].find_first_of("*+?()[]|^$\\") != std::string::npos))
     return {.pattern = given[0]};
   return {.list = given};
 }
@@ -61,6 +62,8 @@ std::vector<std::pair<std::string, Number>> patterns(const char* key,
     const char* begin = equals == std::string::npos ? end : text.data() + equals + 1;
     if (const auto [at, error] = std::from_chars(begin, end, number); error != std::errc() || at != end || begin == end)
       throw UsageError(fmt::format("{} holds '{}', which is not a name with a number: q_proj=16", key, text));
+    if (!std::isfinite(static_cast<double>(number)) || number <= 0)
+      throw UsageError(fmt::format("{} holds '{}', and its number must be above 0 and finite: q_proj=16", key, text));
     pairs.emplace_back(text.substr(0, equals), number);
   }
   return pairs;
@@ -93,7 +96,7 @@ model::Adapters adapters_of(const LoraSettings& settings, const model::ModelConf
   const std::optional<AdapterConfig> config = adapter_config(settings, model);
   if (!config) return {};
   model::Adapters adapters = resolve(*config, model);
-  if (settings.target_modules || settings.rank_pattern || settings.alpha_pattern) require_names(*config, model);
+  if (!settings.initial_adapter) require_names(*config, model, adapters);
   for (const Module& module : modules_of(model))
     if (settings.plus_ratio && module.kind == Module::Kind::embedding && adapters.modules.contains(module.name))
       throw UsageError(fmt::format(

@@ -11,7 +11,7 @@ namespace trireme::adapt {
 
 /// The adapters of a run: as lora.initial_adapter's folder says if there is one, else as the settings say. Nothing
 /// without adapters.
-/// Errors    UsageError: a pattern without a number; CheckpointError for the folder
+/// Errors    UsageError: a pattern without a number above 0; CheckpointError for the folder
 std::optional<AdapterConfig> adapter_config(const LoraSettings& settings, const model::ModelConfig& model);
 
 /// The same, resolved on the model. No adapters: empty. Errors    also those of resolve()

@@ -211,17 +211,10 @@ void check_numbers(const AdapterConfig& c) {
     throw UsageError("layers_pattern says where layers_to_transform counts, and there is no layers_to_transform");
 }
 
-bool is_all_linear(const ModuleNames& names) {
-  if (!names.pattern) return false;
-  std::string word = *names.pattern;
-  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  return word == "all-linear";
-}
-
 /// The modules that target_modules names; "all-linear" becomes a list.
 ModuleNames targets_of(const AdapterConfig& config, const model::ModelConfig& model,
                        const std::vector<Module>& modules) {
-  if (is_all_linear(config.target_modules)) {
+  if (config.target_modules.pattern && is_all_linear(*config.target_modules.pattern)) {
     ModuleNames all;
     for (const Module& m : modules)
       if (m.kind == Module::Kind::linear && !m.is_head) all.list.push_back(m.name);
@@ -237,26 +230,87 @@ ModuleNames targets_of(const AdapterConfig& config, const model::ModelConfig& mo
 
 }  // namespace
 
-void require_names(const AdapterConfig& config, const model::ModelConfig& model) {
-  const std::vector<Module> modules = modules_of(model);
-  std::set<std::string> names = containers_of(modules);
-  std::vector<std::string> ends;
-  for (const Module& m : modules) names.insert(m.name), ends.push_back(m.name.substr(m.name.rfind('.') + 1));
-  const auto require = [&](const char* key, const std::string& entry, const auto& fits) {
-    if (std::ranges::any_of(names, fits)) return;
+bool is_all_linear(std::string word) {
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
+  return word == "all-linear";
+}
+
+namespace {
+
+/// The rules of one run's settings, against the modules of its model.
+class TypedNames {
+ public:
+  TypedNames(const model::ModelConfig& model, const model::Adapters& adapters)
+      : model_(model), adapters_(adapters), modules_(modules_of(model)), containers_(containers_of(modules_)) {}
+
+  void require_targets(const ModuleNames& targets) const {
+    const char* key = "lora.target_modules";
+    for (const std::string& entry : targets.list)
+      if (!fits_module(Matcher(key, {.list = {entry}}))) refuse_unknown(key, entry);
+  }
+
+  void require_excluded(const ModuleNames& excluded) const {
+    const char* key = "lora.exclude_modules";
+    if (excluded.pattern && !fits_module(Matcher(key, excluded)))
+      throw UsageError(fmt::format("{}: {} fits no module of this model; its modules are {}", key, text_of(excluded),
+                                   known_targets(modules_)));
+    for (const std::string& entry : excluded.list) {
+      const Matcher named(key, {.list = {entry}});
+      if (fits_module(named)) continue;
+      if (std::ranges::any_of(containers_, [&](const auto& c) { return named.fits(c); }))
+        throw UsageError(fmt::format("{} names {}, which is no matrix but holds several modules; name {}", key, entry,
+                                     known_targets(modules_)));
+      refuse_unknown(key, entry);
+    }
+  }
+
+  void require_blocks(const std::vector<int64_t>& numbers) const {
+    for (const int64_t number : numbers)
+      if (number < 0 || number >= model_.num_hidden_layers)
+        throw UsageError(fmt::format("lora.layers_to_transform: there is no block {}; this model's are 0 to {}", number,
+                                     model_.num_hidden_layers - 1));
+  }
+
+  void require_adapter(const char* key, const std::string& entry) const {
+    const Pattern<bool> named(key, {{entry, true}});
+    const auto fits = [&](const std::string& name) { return named.value(names_in(model_, name), false); };
+    if (std::ranges::any_of(adapters_.modules, [&](const auto& adapted) { return fits(adapted.first); })) return;
+    if (!std::ranges::any_of(modules_, [&](const Module& m) { return fits(m.name); })) refuse_unknown(key, entry);
+    throw UsageError(fmt::format("{}: {} has no adapter; name it in lora.target_modules, or leave it out", key,
+                                 base::shortened(entry)));
+  }
+
+ private:
+  bool fits_module(const Matcher& named) const {
+    return std::ranges::any_of(modules_, [&](const Module& m) {
+      return std::ranges::any_of(names_in(model_, m.name), [&](const auto& name) { return named.fits(name); });
+    });
+  }
+
+  [[noreturn]] void refuse_unknown(const char* key, const std::string& entry) const {
+    std::vector<std::string> ends;
+    for (const Module& m : modules_) ends.push_back(m.name.substr(m.name.rfind('.') + 1));
     const auto near = base::nearest(entry, ends);
     throw UsageError(fmt::format("{}: this model has no module '{}'{}", key, base::shortened(entry),
-                                 near ? fmt::format("; the nearest is {}", *near) : ""));
-  };
-  for (const std::string& entry : config.target_modules.list)
-    require("lora.target_modules", entry,
-            [&](const std::string& name) { return name == entry || name.ends_with("." + entry); });
-  const auto require_pattern = [&](const char* key, const std::string& entry) {
-    const WholeName pattern(key, "(?:.*\\.)?(?:" + entry + ")");
-    require(key, entry, [&](const std::string& name) { return pattern.fits(name); });
-  };
-  for (const auto& [name, rank] : config.rank_pattern) require_pattern("lora.rank_pattern", name);
-  for (const auto& [name, alpha] : config.alpha_pattern) require_pattern("lora.alpha_pattern", name);
+                                 near ? fmt::format("; the nearest is {}", *near)
+                                      : fmt::format("; its modules are {}", known_targets(modules_))));
+  }
+
+  const model::ModelConfig& model_;
+  const model::Adapters& adapters_;
+  const std::vector<Module> modules_;
+  const std::set<std::string> containers_;
+};
+
+}  // namespace
+
+void require_names(const AdapterConfig& config, const model::ModelConfig& model, const model::Adapters& adapters) {
+  const TypedNames typed(model, adapters);
+  typed.require_targets(config.target_modules);
+  typed.require_excluded(config.exclude_modules);
+  typed.require_blocks(config.layers_to_transform.value_or(std::vector<int64_t>{}));
+  for (const auto& [name, rank] : config.rank_pattern) typed.require_adapter("lora.rank_pattern", name);
+  for (const auto& [name, alpha] : config.alpha_pattern) typed.require_adapter("lora.alpha_pattern", name);
 }
 
 model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& model) {

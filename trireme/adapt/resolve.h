@@ -56,9 +56,13 @@ struct AdapterTensor {
 /// All tensors that the adapters of a model consist of, with the whole modules' own parameters.
 std::vector<AdapterTensor> adapter_tensors(const model::Adapters& adapters, const model::ModelConfig& model);
 
-/// Refuses names in target_modules, rank_pattern and alpha_pattern that fit no module at all: in settings they are
-/// mistyped. (In PEFT's files they are not: resolve() reads over them, as PEFT does.)
-/// Errors    UsageError with the nearest name
-void require_names(const AdapterConfig& config, const model::ModelConfig& model);
+/// Refuses names of settings that fit nothing, because they are mistyped: targets and exceptions without a module,
+/// blocks that are not there, ranks and values of alpha for modules without an adapter. (In PEFT's files they may
+/// stand: resolve() reads over them, as PEFT does.) `adapters` are what resolve() makes of `config`. Errors UsageError
+/// naming the setting, with the nearest name or a way out
+void require_names(const AdapterConfig& config, const model::ModelConfig& model, const model::Adapters& adapters);
+
+/// Whether this text instead of a list of modules means every matrix but the head.
+bool is_all_linear(std::string word);
 
 }  // namespace trireme::adapt

@@ -55,7 +55,9 @@ std::string wanted(const Setting& setting) {
 }
 
 Refusal wrong_type(const Setting& setting, const Given& given) {
-  return {fmt::format("{} wants {}, not {}", setting.key, wanted(setting), shown(given)), ""};
+  const bool is_map = given.kind == Given::Kind::section && !setting.rules.example.empty();
+  return {fmt::format("{} wants {}, not {}", setting.key, wanted(setting), shown(given)),
+          is_map ? fmt::format("write for instance {}: {}", setting.key, setting.rules.example) : ""};
 }
 
 bool is_a_path(const std::string& text) {

@@ -75,6 +75,11 @@ constexpr std::string_view kOwnRate = "Adafactor's relative steps have a rate of
                            kUnscaled = "this precision scales no loss", kScaled = "take precision 16-mixed or 16-true",
                            kNoFixedScale = "set precision.loss_scale null";
 
+constexpr std::string_view kNamesModules = "lora.target_modules says which modules have adapters",
+                           kNoTargets = "name its modules there";
+
+bool names_no_targets(const Settings& s) { return !s.lora.target_modules; }
+
 const ReadBy kReadBy[] = {
     {"optimizer.lr", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
     {"optimizer.lr_scaling",
@@ -143,6 +148,12 @@ const ReadBy kReadBy[] = {
      },
      "no sample reply is written",
      "give eval.max_new_tokens"},
+    {"lora.query", {}, names_no_targets, kNamesModules, kNoTargets},
+    {"lora.key", {}, names_no_targets, kNamesModules, kNoTargets},
+    {"lora.value", {}, names_no_targets, kNamesModules, kNoTargets},
+    {"lora.projection", {}, names_no_targets, kNamesModules, kNoTargets},
+    {"lora.mlp", {}, names_no_targets, kNamesModules, kNoTargets},
+    {"lora.head", {}, names_no_targets, kNamesModules, kNoTargets},
     {"grpo.eval_samples", Learning::rewards,
      [](const Settings& s) { return s.grpo.eval_samples == 0 || s.grpo.val_prompts.has_value(); }, kNothingHeldOut,
      "name a file of prompts with grpo.val_prompts"},
