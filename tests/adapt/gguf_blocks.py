@@ -84,6 +84,10 @@ with ring.Ring(sys.argv[1]) as r:
         refused(r, "a division that cuts blocks", [r.program, "generate", base, "--prompt", "a", "--devices", 4, "--mesh.tp", 4, *quantize], "inside a block", "mesh.tp")
         refused(r, "another format than the folder's", [r.program, "generate", stored, "--prompt", "a", "--quantize", "bnb.nf4"], "leave quantize out")
         refused(r, "blocks of blocks", [r.program, "convert", stored, r.folder / "again", "--dtype", name], "is in blocks already")
+        merged = r.folder / f"merged-{name}"
+        said(r, "merge_lora", r.folder / f"two-{name}", "--dtype", name, "--out", merged)
+        packed = {key for key, tensor in safetensors.load_file(merged / "model.safetensors").items() if tensor.dtype == torch.uint8}
+        ring.check(packed == set(kept), f"{name}: an adapter of a folder in blocks is merged into blocks again")
         wide_again = said(r, "convert", stored, r.folder / f"wide-{name}")
         back, want = (safetensors.load_file(folder / "model.safetensors") for folder in (r.folder / f"wide-{name}", values))
         ring.check(all(torch.equal(back[key], want[key]) for key in want), f"{name}: convert writes the values of a folder in blocks", wide_again)

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/model/model.h"
 
@@ -277,6 +278,33 @@ TEST(Model, ATiedHeadSharesAGroupOfItsOwn) {
   const auto embedding = m.groups_of(0), head = m.groups_of(static_cast<int>(m.units.size()) - 1);
   ASSERT_EQ(embedding.size(), 2u);  // the table; the positions
   EXPECT_TRUE(std::find(head.begin(), head.end(), embedding[0]) != head.end());
+}
+
+TEST(ConfigJson, AChangedLengthWithDynamicRotaryIsReadBackAsItWasTrained) {
+  const std::filesystem::path folder = testing::TempDir() + "/dynamic_rotary";
+  std::filesystem::create_directories(folder);
+  ModelConfig written = catalogue_config("llama-5m");
+  written.rope_scaling = {.type = RopeScaling::Type::dynamic,
+                          .factor = 2,
+                          .original_max_position_embeddings = double(written.max_position_embeddings)};
+  base::write_file_atomic(folder / "config.json", written.to_hugging_face_json("float32"));
+  ModelSettings settings;
+  settings.name = folder.string(), settings.max_position_embeddings = 64;
+  const ModelConfig trained = config_of(settings);
+  EXPECT_EQ(trained.rope_scaling.original_max_position_embeddings, 64);
+  EXPECT_TRUE(trained.same_model(parse_hugging_face_config(trained.to_hugging_face_json("float32"), "config.json")));
+  std::filesystem::remove_all(folder);
+}
+
+// transformers assumes the ids 32000 and 128004, and refuses a smaller embedding.
+TEST(ConfigJson, NoTokenForPaddingIsWrittenAsNull) {
+  for (const Architecture a : {Architecture::phi3, Architecture::smollm3}) {
+    ModelConfig c = catalogue_config("llama-5m");
+    set_architecture(c, a);
+    EXPECT_THAT(c.to_hugging_face_json("float32"), HasSubstr("\"pad_token_id\": null")) << model_type(a);
+    c.pad_token_id = 3;
+    EXPECT_THAT(c.to_hugging_face_json("float32"), HasSubstr("\"pad_token_id\": 3")) << model_type(a);
+  }
 }
 
 }  // namespace

@@ -74,6 +74,10 @@ def refuses(r):
                             ({"model.model_type": "qwen3"}, "is no Llama")):
         result = r.run(r.command("refused", **FREE | settings))
         ring.check(result.code == 2 and words in result.err and "Traceback" not in result.text, f"refused: {settings}", str(result))
+    weights = {False: r.train("plain", train__max_steps=1, train__save_interval=1) / "step-00000001", True: r.train("few", **FREE | {"train__max_steps": 1}) / "step-00000001"}
+    for is_free, words in {False: "weights of a plain llama: give --model.from_scratch true", True: "or a setting under model. or free., belongs to other weights"}.items():
+        other = r.run([word if word != "llama-5m" else str(weights[is_free]) for word in r.command("refused", model={}, **FREE | {"free.latent_bits": 7})])
+        ring.check(other.code == 2 and words in other.err, "other latent bits than those of the weights are refused with a way out", str(other))
     plain = r.run(r.command("refused", **{"free.free_bits": 1}))
     ring.check(plain.code == 2 and "free.free_bits is for a Free Transformer" in plain.err, "a plain decoder has no free bits", str(plain))
 

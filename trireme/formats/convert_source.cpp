@@ -113,7 +113,7 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
   read_side_files(folder, &source->checkpoint(), input);
   take_template_of_adapter(place, folder, input);
   if (source->checkpoint().quantized != nullptr) {
-    input.was_in_blocks = true;
+    input.was_in_blocks = source->checkpoint().change == nullptr;  // a merged adapter has changed the values
     input.notes.push_back("matrices in blocks are read as the values that their codes stand for");
     if (!input.config_json.empty()) input.config_json = without_quantization(input.config_json);
   }

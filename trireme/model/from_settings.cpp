@@ -152,6 +152,9 @@ ModelConfig config_of(const ModelSettings& m) {
   }
   take(c.head_dim, m.head_dim);
   take(c.max_position_embeddings, m.max_position_embeddings);
+  // Files of this type have one number for both, from which the saved model is read again.
+  if (c.rope_scaling.type == RopeScaling::Type::dynamic)
+    c.rope_scaling.original_max_position_embeddings = double(c.max_position_embeddings);
   take(c.norm_eps, m.rms_norm_eps);
   take(c.rope_theta, m.rope_theta);
   take(c.tie_word_embeddings, m.tie_word_embeddings);

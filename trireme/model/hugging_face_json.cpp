@@ -143,6 +143,11 @@ ordered_json keys_of(const ModelConfig& c) {
   return j;
 }
 
+// Of some types, transformers assumes a token for padding that a smaller vocabulary does not have.
+void name_no_pad(ordered_json& j) {
+  if (!j.contains("pad_token_id")) j["pad_token_id"] = nullptr;
+}
+
 }  // namespace
 
 std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
@@ -152,6 +157,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
     j["bos_token_id"] = nullptr;
     j["eos_token_id"] = nullptr;
     if (pad_token_id) j["pad_token_id"] = *pad_token_id;
+    name_no_pad(j);
     return j.dump(2) + "\n";
   }
   ordered_json j = base::parse_json<ordered_json>(source_json);
@@ -175,6 +181,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
       j.erase(stale);
     for (const auto& [key, rate] : dropout_keys_of(architecture)) j.erase(key);
     j.update(keys_of(*this));
+    name_no_pad(j);
   }
   j[key] = dtype;
   return j.dump(2) + "\n";

@@ -238,7 +238,10 @@ config::Section section(ModelSettings& s) {
            {"model.rope_theta", &s.rope_theta, "base of the rotary frequencies", scale("1e6")},
            {"model.tie_word_embeddings", &s.tie_word_embeddings, "embedding and head share one matrix",
             Rules{.absent = "null", .when_absent = "the named model's"}},
-           {"model.initializer_range", &s.initializer_range, "standard deviation of initial weights", scale("0.02")},
+           {"model.initializer_range", &s.initializer_range,
+            "standard deviation of initial weights; of the matrices that end attention and MLP, divided by sqrt(2 x "
+            "blocks)",
+            scale("0.02")},
            {"model.bidirectional", &s.bidirectional,
             "a token sees later ones too: makes the named shape an encoder (model_type encoder, "
             "docs/classification.md)",

@@ -78,6 +78,18 @@ bool is_side_file(const fs::path& path) {
          !name.ends_with(".safetensors.index.json");
 }
 
+// What may be given by mistake if tensors are missing or have other shapes.
+std::string way_out_of_other_shapes(const checkpoint::Checkpoint& folder, const model::ModelConfig& config) {
+  if (!config.is_free()) return "its config.json, or a setting under model., belongs to other weights";
+  const model::ModelConfig own =
+      model::parse_hugging_face_config(checkpoint::read_text(folder, "config.json"), folder.path.string());
+  if (own.is_free()) return "its config.json, or a setting under model. or free., belongs to other weights";
+  return fmt::format(
+      "free.latent_bits makes a new Free Transformer, and this folder has the weights of a plain {}: give "
+      "--model.from_scratch true to draw new ones, or leave free.latent_bits out",
+      model::model_type(own.architecture));
+}
+
 constexpr const char* kBuildFromSameParts = "build the model with the parts that saved it (trireme::wrap)";
 
 }  // namespace
@@ -131,7 +143,7 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
             "folder with lm_head.weight",
             folder.path.string()),
         folder.path.string(), "lm_head.weight");
-  checkpoint::check_tensors(folder, expected);
+  checkpoint::check_tensors(folder, expected, way_out_of_other_shapes(folder, model.config));
   if (tied) check_tied_head(folder, s.name_of(first));
   if (!options.side_files) return s;
   if (fs::exists(folder.path / "model.safetensors.index.json"))
