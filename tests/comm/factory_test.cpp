@@ -71,6 +71,9 @@ TEST(Factory, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal({.backend = "dry_run", .size = 2, .global_ranks = {5}}), HasSubstr("2 ranks but 1 global ranks"));
   EXPECT_THAT(refusal({.backend = "threads", .size = 2, .thread_segment = make_thread_segment(3)}),
               HasSubstr("made for 3"));
+  for (const int timeout : {0, -5})
+    EXPECT_THAT(refusal({.size = 2, .store = fresh_store(), .timeout = std::chrono::milliseconds(timeout)}),
+                AllOf(HasSubstr("group 'world': timeout"), HasSubstr("ms must be above 0")));
 }
 
 TEST(Factory, NcclWithoutAGpuIsOneClearRefusal) {

@@ -85,6 +85,9 @@ CommunicatorPtr make_on_device(const GroupOptions& o, bool by_nccl) {
 CommunicatorPtr make_communicator(const GroupOptions& o) {
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
     throw UsageError(fmt::format("[comm] group '{}': rank {} is not a rank of a group of {}", o.name, o.rank, o.size));
+  if (o.timeout.count() <= 0)
+    throw UsageError(fmt::format("[comm] group '{}': timeout {} ms must be above 0; leave it out for the usual one",
+                                 o.name, o.timeout.count()));
   const bool by_nccl = o.backend == "nccl" || (o.on_device && o.backend == "auto");
   if (o.sealed && o.size > 1 && (by_nccl || o.backend == "mpi"))
     throw UsageError(fmt::format(
