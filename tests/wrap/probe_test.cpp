@@ -16,6 +16,17 @@ using testing::HasSubstr;
 const model::Example kIds{torch::zeros({4}, torch::kLong), torch::ones({4}, torch::kLong)};
 const model::Example kNumbers{torch::ones({4, 3}), torch::zeros({4, 3})};
 
+TEST(Probe, RefusesAnExampleWithoutValues) {
+  for (const bool inputs : {true, false})
+    EXPECT_THAT(message_of<UsageError>([&] {
+                  build_model(
+                      {wrap_loss("last", nn::Linear(3, 3), square_loss)},
+                      inputs ? model::Example{{}, torch::ones({4, 3})} : model::Example{torch::ones({4, 3}), {}});
+                }),
+                HasSubstr(inputs ? "[wrap] the example's inputs are a tensor without values"
+                                 : "[wrap] the example's targets are a tensor without values"));
+}
+
 TEST(Probe, RefusesAParameterOfAnotherPartThatAModuleDoesNotRegister) {
   const std::string refusal =
       "[wrap] 'h' computes with the parameter 'e.weight' of another part, which it does not register; register that "

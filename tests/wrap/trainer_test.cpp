@@ -55,6 +55,60 @@ TEST(Trainer, RefusesNumbersThatSettingsRefuse) {
   EXPECT_THAT(refusal_of({.precision = {.rounding = model::Rounding::kahan}}), HasSubstr("precision.narrow_weights"));
 }
 
+TEST(Trainer, RefusesPrecisionsThatCannotWork) {
+  const std::vector<std::pair<model::Precision, const char*>> pairs = {
+      {{at::kDouble, at::kFloat}, "gradients in Double cannot be summed in Float; set Precision::state to Double"},
+      {{at::kFloat, at::kDouble}, "gradients in Float cannot be summed in Double; set Precision::state to Float"},
+      {{at::kBFloat16, at::kBFloat16}, "set Precision::state to Float"},
+      {{at::kHalf, at::kDouble}, "set Precision::state to Float"},
+      {{at::kLong, at::kLong}, "[wrap] modules cannot be trained in Long; set Precision::compute to"},
+      {{.float8 = true}, "[wrap] Precision::float8 is for the products of built-in blocks"},
+      {{.on_gpu = true}, "[wrap] wrapped modules compute on the processor"}};
+  for (const auto& [precision, expected] : pairs)
+    EXPECT_THAT(refusal_of({.precision = precision}), HasSubstr(expected));
+  for (const model::Precision& precision : {model::Precision{.float8 = true}, model::Precision{.on_gpu = true}})
+    EXPECT_THAT(message_of<UsageError>([&] { Trainer(build_model(two_layers(), kExample), {.precision = precision}); }),
+                HasSubstr("leave Precision::float8 and on_gpu out"));
+}
+
+TEST(Trainer, RanksOfAPipelineHaveExamplesOfOneShape) {
+  const auto make = [](const comm::MeshSizes& mesh, int rank, const comm::GroupOptions& ranks) {
+    const model::Example other{torch::ones({5, 3}), torch::zeros({5, 3})};
+    Trainer(build_model(two_layers(), rank == 0 ? kExample : other), {.ranks = ranks, .mesh = mesh});
+  };
+  EXPECT_THAT(message_of<UsageError>([&] {
+                on_threads(
+                    2, [&](int rank, const comm::GroupOptions& ranks) { make({.pp = 2, .shard = 1}, rank, ranks); });
+              }),
+              HasSubstr("ranks 0 and 1 differ in the shape of the example (here"));
+  on_threads(2, [&](int rank, const comm::GroupOptions& ranks) { make({.shard = 2}, rank, ranks); });  // of data alone
+}
+
+TEST(Trainer, TargetsWithoutADimensionNeedACount) {
+  const model::Example example{torch::ones({4, 3}), torch::tensor(0.5)};
+  const auto make = [&](const TrainerOptions& options) { return Trainer(build_model(two_layers(), example), options); };
+  EXPECT_THAT(message_of<UsageError>([&] { make({}); }), HasSubstr("targets of the example have no dimension"));
+  Trainer trainer = make({.count = [](const at::Tensor&) { return 1; }});
+  trainer.backward(example.inputs, example.targets);
+  EXPECT_GT(trainer.step(1e-3).loss, 0);
+}
+
+TEST(Trainer, SparseGradientsTrainAsDenseOnes) {
+  const model::Example ids{torch::tensor({0, 2, 2, 4}), torch::tensor({1, 1, 0, 3})};
+  std::vector<at::Tensor> tables;
+  for (const bool sparse : {false, true}) {
+    torch::manual_seed(6);
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 5).sparse(sparse));
+    Trainer trainer(build_model({wrap("table", table), wrap_loss(own_model::cross_entropy)}, ids), {});
+    for (int step = 0; step < 2; ++step) {
+      trainer.backward(ids.inputs, ids.targets);
+      trainer.step(1e-2);
+    }
+    tables.push_back(trainer.parameters()[0].tensor.clone());
+  }
+  EXPECT_LE((tables[0] - tables[1]).abs().max().item<double>(), 1e-6);  // rows that occur twice are added in any order
+}
+
 TEST(Trainer, RefusesALearningRateThatIsNoneAndKeepsItsMicroBatches) {
   Trainer trainer(build_model(two_layers(), kExample), TrainerOptions{});
   trainer.backward(kExample.inputs, kExample.targets);

@@ -85,6 +85,9 @@ void check_trainer(const TrainerOptions& o, const plan::StepRequest& r, const mo
   if (!model.is_wrapped())
     refuse("a Trainer takes models of wrapped modules (wrap.h), and of this built-in one nobody would set the weights",
            "write a task for it (docs/adding-a-task.md), or use Engine::initialize and train_step");
+  if (model.own_targets->shape.empty() && !o.count)
+    refuse("the targets of the example have no dimension, so nobody knows how many losses a micro-batch has",
+           "set count, for instance to [](const at::Tensor&) { return 1; }, or give the targets a dimension");
   if (o.accumulate < 1) refuse(fmt::format("accumulate={} must be at least 1 micro-batch a step", o.accumulate), "");
   refuse_if(optim::check_in_backward(o.steps_in_backward, o.max_norm, o.precision.compute == at::kHalf));
   if (o.offload.fit) refuse("offload.fit is chosen by trireme alone: say which kinds of values leave", "");

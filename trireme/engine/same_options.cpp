@@ -34,6 +34,10 @@ std::string text_of(const optim::LossScaleOptions& o) {
                      o.consecutive_hysteresis, o.minimum);
 }
 
+std::string text_of(const model::TensorSpec& spec) {
+  return fmt::format("{} [{}]", c10::toString(spec.dtype), fmt::join(spec.shape, ", "));
+}
+
 std::string text_of(const model::Model& model) {
   std::string text;
   for (const model::ParameterGroup& group : model.groups) {
@@ -63,6 +67,10 @@ NamedValues describe_trainer(const TrainerOptions& o, const model::Model& model)
                         {"loss_scale", text_of(o.loss_scale)},
                         {"poison", fmt::format("{}", o.poison)},
                         {"model's parameters", text_of(model)}};
+  // Ranks of one pipeline or of one tensor-parallel group compute one micro-batch; ranks of data alone may differ.
+  const bool meets = mesh.size(comm::Axis::pp) * mesh.size(comm::Axis::tp) > 1;
+  values.emplace_back("the shape of the example",
+                      meets ? text_of(model.inputs({})) + " and " + text_of(model.targets({})) : "any");
   add_settings(values, o.pipeline);
   add_settings(values, o.recompute);
   add_settings(values, o.offload);

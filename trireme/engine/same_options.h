@@ -15,8 +15,8 @@ namespace trireme::engine {
 /// Name and value, as text.
 using NamedValues = std::vector<std::pair<std::string, std::string>>;
 
-/// What must be equal on all ranks: the options except a rank's place, its backend and its folders, and the parameters
-/// of the model.
+/// What must be equal on all ranks: the options except a rank's place, its backend and its folders, the parameters of
+/// the model and, with pp or tp above 1, the example's shapes.
 NamedValues describe_trainer(const TrainerOptions& options, const model::Model& model);
 
 /// Every rank must call.

@@ -38,13 +38,16 @@ struct TrainerOptions {
   int accumulate = 1;  ///< micro-batches of a rank in a step
   bool local_accumulation = false;  ///< a rank sums its micro-batches' gradients and reduces them once a step;
                                     ///< the result's bits then depend on the number of ranks
-  optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step are set by step()
+  /// AdamW with torch.optim's defaults. For another rule with its own defaults: optim::options_of(optim::Rule::sgd).
+  /// {.rule = ...} alone keeps those of AdamW. Muon needs a model built with {.matrices_apart = true} (model::Grouping).
+  /// lr and step are set by step().
+  optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};
   /// The optimizer inside the backward pass (optimizer.in_backward), with neither max_norm nor gradients in float16.
   bool steps_in_backward = false;
   /// Of gradients in float16 (precision.compute); by default dynamic, as PyTorch's GradScaler.
   optim::LossScaleOptions loss_scale = {};
   std::optional<double> max_norm = {};  ///< of the gradient; absent: no clipping
-  /// How many losses a micro-batch's loss sums; by default targets.size(0).
+  /// How many losses a micro-batch's loss sums; by default targets.size(0), where targets have a dimension.
   std::function<int64_t(const at::Tensor& targets)> count = {};
   bool poison = false;  ///< debugging, see EngineOptions
 };

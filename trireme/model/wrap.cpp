@@ -71,6 +71,30 @@ void check_dtypes(const std::vector<Wrapped>& parts) {
                         part.name, p.name, c10::toString(p.tensor.scalar_type())));
 }
 
+// Autograd computes wrapped modules, on the processor.
+void check_precision(const Precision& p) {
+  const at::ScalarType c = p.compute;
+  if (c != at::kFloat && c != at::kDouble && c != at::kBFloat16 && c != at::kHalf)
+    throw UsageError(
+        fmt::format("[wrap] modules cannot be trained in {}; set Precision::compute to Float, Double, BFloat16 or Half",
+                    c10::toString(c)));
+  if (p.float8)
+    throw UsageError(
+        "[wrap] Precision::float8 is for the products of built-in blocks, and wrapped modules have their own; leave it "
+        "out");
+  if (p.on_gpu) throw UsageError("[wrap] wrapped modules compute on the processor; leave Precision::on_gpu out");
+}
+
+void check_example(const Example& example) {
+  const auto check = [](const char* what, const at::Tensor& given) {
+    if (!given.defined())
+      throw UsageError(fmt::format(
+          "[wrap] the example's {} are a tensor without values (undefined); pass those of one micro-batch", what));
+  };
+  check("inputs", example.inputs);
+  check("targets", example.targets);
+}
+
 // Two tensors in one memory would be two parameters with values and gradients of their own.
 void check_memory(const std::vector<Wrapped>& parts) {
   std::map<std::pair<const void*, int64_t>, std::pair<const void*, std::string>> trained;
@@ -162,6 +186,8 @@ TensorSpec spec_of(const char* name, const at::Tensor& t) { return {name, t.size
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision,
                   const Parallel& parallel, const Grouping& grouping) {
   check_parts(parts, parallel);
+  check_precision(precision);
+  check_example(example);
   check_dtypes(parts);
   check_memory(parts);
   const TensorRanksPtr ranks = ranks_of(parts, parallel);

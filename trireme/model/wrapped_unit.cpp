@@ -266,6 +266,9 @@ UnitValues WrappedUnit::values(const BatchShape&, const Precision& precision) co
         fmt::format("[wrap] '{}' was built for {}, the step asks for {}; give build_model and the step "
                     "the same precision",
                     name(), c10::toString(compute_), c10::toString(precision.compute)));
+  if (precision.float8 || precision.on_gpu)
+    throw UsageError(fmt::format(
+        "[wrap] '{}' computes by LibTorch on the processor; leave Precision::float8 and on_gpu out", name()));
   UnitValues v;
   if (is_loss()) return v;
   v.output = {"output", output_shape_, compute_};
@@ -417,6 +420,8 @@ std::vector<at::Tensor> WrappedUnit::gradients(const Graph& g, const at::Tensor&
   if (wanted.empty() || !g.output.requires_grad()) return std::vector<at::Tensor>(wanted.size());
   auto found = torch::autograd::grad({g.output}, wanted, {incoming}, /*retain_graph=*/false, /*create_graph=*/false,
                                      /*allow_unused=*/true);
+  for (at::Tensor& g : found)  // torch::nn::Embedding can give the rows that it read alone
+    if (g.defined() && g.layout() != at::kStrided) g = g.to_dense();
   if (ranks_) sum_replicated(found);
   return found;
 }

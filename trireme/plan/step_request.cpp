@@ -1,5 +1,6 @@
 #include "trireme/plan/step_request.h"
 
+#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,10 +59,24 @@ StepRequest StepRequest::of_rank(int other) const {
   return r;
 }
 
+// The optimizer and the sums of gradients know state in float32 or float64, and sums that widen two bytes to float32.
+static void check_dtypes(const model::Precision& p) {
+  const bool narrow = p.compute == at::kBFloat16 || p.compute == at::kHalf;
+  const at::ScalarType state = narrow ? at::kFloat : p.compute;
+  if (p.compute != at::kFloat && p.compute != at::kDouble && !narrow)
+    throw UsageError(
+        fmt::format("precision: units do not compute in {}; set Precision::compute to Float, Double, BFloat16 or Half",
+                    c10::toString(p.compute)));
+  if (p.state != state)
+    throw UsageError(fmt::format("precision: gradients in {} cannot be summed in {}; set Precision::state to {}",
+                                 c10::toString(p.compute), c10::toString(p.state), c10::toString(state)));
+}
+
 void check_request(const StepRequest& r) {
   const auto refuse = [](const std::optional<config::Refusal>& why) {
     if (why) throw UsageError(fmt::format("{}; {}", why->headline, why->hint));
   };
+  if (r.trains) check_dtypes(r.precision);
   refuse(check_accumulation(r.accumulation, r.reduce));
   const int bytes = r.precision.narrow_weights || r.precision.narrow_gradients ? 2
                     : r.precision.master() == at::kDouble                      ? 8

@@ -189,10 +189,10 @@ std::vector<Message> plan_messages(const PipelineTiming& t, const StageMap& map)
 std::vector<int> balance_stages(std::span<const double> costs, int stages) {
   const auto n = static_cast<int>(costs.size());
   if (n < stages)
-    throw UsageError(
-        fmt::format("{} pipeline stages for {} units (embedding, blocks, head); use fewer ranks along "
-                    "mesh.pp, fewer pipeline.chunks or a deeper model",
-                    stages, n));
+    throw UsageError(fmt::format(
+        "{} pipeline stages for {} units (embedding, blocks and head, or wrapped parts); use fewer ranks along "
+        "mesh.pp, fewer pipeline.chunks, or a model of more units",
+        stages, n));
   std::vector<double> before(n + 1, 0);
   for (int i = 0; i < n; ++i) before[i + 1] = before[i] + costs[i];
   // best[s][i]: smallest largest sum of the first i units in s stages.

@@ -31,7 +31,7 @@ std::span<const config::Choice<PrefetchBackward>> choices_of(PrefetchBackward);
 struct PipelineSettings {
   std::string schedule = "1f1b";
   int64_t chunks = 0;                         ///< stages a rank; 0: the schedule's own number
-  std::optional<std::vector<int64_t>> split;  ///< units of each stage; empty: balanced by cost
+  std::optional<std::vector<int64_t>> split = {};  ///< units of each stage; empty: balanced by cost
   bool operator==(const PipelineSettings&) const = default;
 };
 config::Section section(PipelineSettings& settings);
@@ -64,11 +64,11 @@ struct OffloadSettings {
   Tier optimizer = Tier::none, master = Tier::none, parameters = Tier::none, gradients = Tier::none,
        activations = Tier::none;
   double ratio = 1;  ///< of each kind's bytes; the rest stays
-  std::optional<int64_t> fit;  ///< bytes of own memory: what leaves is chosen
+  std::optional<int64_t> fit = {};  ///< bytes of own memory: what leaves is chosen
   int64_t host = 0;  ///< bytes of host memory for that; the rest goes to the disk
   std::optional<int64_t> prefetch = 1;  ///< computations or optimizer steps between the start of a Fetch and its reader
   int64_t buffers = 8;  ///< blocks of a disk under way in each direction
-  std::optional<std::string> path;  ///< folder of the file on disk; empty: the run's
+  std::optional<std::string> path = {};  ///< folder of the file on disk; empty: the run's
   /// `prefetch`, or 1 where it is still to be chosen (train/chosen_offload.h).
   int64_t distance() const { return prefetch.value_or(1); }
   bool any() const { return uses(Tier::cpu) || uses(Tier::disk); }
