@@ -217,6 +217,31 @@ def answers_are_left_out(r):
         ring.check("a step   12 sequences of 128 tokens" in text, f"the rows of answers are a run's, whatever divides them {fit}", text)
 
 
+def counts_what_lies_beside_the_plan(r):
+    """The reference of answers, and the copy of the weights that writes sample replies."""
+    rewards = ["llama-5m", "--task", "rewards", "--grpo.max_prompt_length", 64, "--grpo.max_completion_length", 64, "--precision", "bf16-mixed"]
+    needs = {}
+    for beta in (0, 0.1):
+        found, text = figures(r, *rewards, "--grpo.beta", beta, "--cluster", f"1x{processors(r)}")
+        needs[beta] = found
+        shown = r.run([r.program, "explain", "memory", *map(str, rewards), "--grpo.beta", str(beta)], env=ring.environment())
+        dry = r.run([r.program, "grpo", *map(str, rewards[:1] + rewards[3:]), "--grpo.beta", str(beta), "--grpo.prompts", "p.jsonl", "--dry_run"], env=ring.environment())
+        for result in (shown, dry):
+            ring.check(result.code == 0 and (" a rank for the reference (grpo.beta)\n" in result.out) == (beta > 0), f"its memory is told with grpo.beta {beta}", str(result))
+        ring.check("  of a rank" not in text, "of one rank on a machine, the rows are the machine's", text)
+        ring.check(sum(found["memory"].values()) == found["memory_bytes"], f"the rows are the whole with grpo.beta {beta}", str(found))
+    kept = needs[0.1]["memory"]["reference (grpo.beta)"]
+    ring.check(abs(kept / (6 * needs[0]["parameters"]) - 1) < 0.01 and "reference (grpo.beta)" not in needs[0]["memory"], f"a reference takes {kept} bytes of a plan", str(needs))
+    (one, _), (two, text) = (figures(r, *SMALL, "--cluster", f"2x{processors(r)}", *words) for words in ([], ["--eval.max_new_tokens", 8]))
+    ring.check(two["memory_bytes"] - one["memory_bytes"] > 2 * one["parameters"] and "replies  up to " in text, "sample replies take a copy of the weights", f"{one} {text}")
+    ring.check("\n  of a rank:\n" in text, "rows that are not the machine's say whose they are", text)
+    shown = r.run([r.program, "explain", "memory", *SMALL, "--eval.max_new_tokens", "8"], env=ring.environment())
+    ring.check(shown.code == 0 and re.search(r"^beside the plan: up to .* of rank 0 for sample replies", shown.out, re.M), "explain memory tells of them", str(shown))
+    shown = r.run([r.program, "explain", "memory", *SMALL, "--devices", "2", "--accelerator", "cuda"], env=ring.environment())
+    ring.check(shown.code == 0 and "outside the plan: what driver and libraries take of the GPU" in shown.out
+               and not any(word in shown.out for word in ("thread", "shm", "share memory", "scratch for matrix")), "of GPUs nothing is said that is of processors", str(shown))
+
+
 def names_the_hardware(r):
     """What GPUs do not compute is put down to the hardware that brings them, and to no accelerator that nobody gave."""
     told = "has GPUs, and {} on processors only{}; name processors, such as "
@@ -419,6 +444,7 @@ with ring.Ring(sys.argv[1]) as r:
     counts_what_is_computed(r)
     takes_what_hardware_says(r)
     answers_are_left_out(r)
+    counts_what_lies_beside_the_plan(r)
     names_the_hardware(r)
     typed_hardware_counts(r)
     long_times_are_read(r)

@@ -227,6 +227,38 @@ TEST(Setup, AnswersInFourBitsTakeMemoryThatIsPlannedAnyway) {
   }
 }
 
+// A rank keeps its part of what is trained, and its masters while they are exchanged; a host needs both beside arenas.
+TEST(Setup, AHostNeedsTheReferenceThatAnswersAreComparedWith) {
+  std::map<std::string, int64_t> references;
+  for (const char* beta : {"0", "0.1"}) {
+    const std::vector<std::string> words = {"llama-5m",
+                                            "--devices=2",
+                                            "--comm.backend=gloo",
+                                            "--precision=bf16-mixed",
+                                            "--task=rewards",
+                                            "--grpo.prompts=p.jsonl",
+                                            "--grpo.max_prompt_length=40",
+                                            "--grpo.max_completion_length=80",
+                                            std::string("--grpo.beta=") + beta};
+    ParsedSettings parsed = parse_settings(words);
+    complete_grpo(parsed);
+    const model::ModelConfig config = model::config_of(parsed.settings.model);
+    const int64_t host = plan_host(parsed.settings);
+    int64_t arenas = 0;
+    for (int rank = 0; rank < 2; ++rank) {
+      const plan::StepRequest request = step_request(parsed.settings, config, rank, 2);
+      const model::Model model = build_run_model(parsed.settings, config, request);
+      const plan::StepPlan plan = plan::make_step_plan(model, request);
+      references[beta] += plan::reference_bytes(plan);
+      arenas += plan.arena.total();
+    }
+    EXPECT_EQ(host, arenas + references[beta]);
+  }
+  const double copies = (2 + 4) * double(model::config_of({.name = "llama-5m"}).num_parameters());
+  EXPECT_EQ(references["0"], 0);
+  EXPECT_NEAR(double(references["0.1"]), copies, 0.01 * copies);
+}
+
 // Its frequencies change beyond the original positions, where the cache of sampling cannot follow.
 TEST(Setup, AnswersLongerThanTheirCacheHoldsAreRefused) {
   const data::TemporaryFolder folder;

@@ -29,6 +29,7 @@
 #include "trireme/train/introduction.h"
 #include "trireme/train/prompt_file.h"
 #include "trireme/train/resume_settings.h"
+#include "trireme/train/sample_reply.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -197,13 +198,20 @@ std::string memory_text(const Settings& settings, int rank) {
   const Explained explained = plan_of(settings, rank);
   if (const std::string refusal = refused_on_gpus(explained.plan, settings); !refusal.empty())
     throw UsageError(refusal);
-  text += fmt::format(
-      "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "
-      "there are on another machine.\n{}\n",
-      plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan),
-      base::plural(at::get_num_threads(), "thread"),
-      train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads()));
-  return text;
+  const bool on_gpu = settings.accelerator == engine::Accelerator::cuda;
+  text += fmt::format("{}\n{}\n", plan::render_memory(plan::memory_report(explained.plan)),
+                      plan::render_states(explained.plan));
+  if (!on_gpu)
+    text += fmt::format(
+        "Planned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many there "
+        "are on another machine.\n",
+        base::plural(at::get_num_threads(), "thread"));
+  if (const int64_t bytes = plan::reference_bytes(explained.plan); bytes > 0)
+    text += fmt::format("beside the plan: {} a rank for the reference (grpo.beta)\n", base::human_bytes(bytes));
+  if (const int64_t bytes = train::most_sample_bytes(settings, explained.model->config); bytes > 0)
+    text += fmt::format("beside the plan: up to {} of rank 0 for sample replies (eval.max_new_tokens)\n",
+                        base::human_bytes(bytes));
+  return text + train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads(), on_gpu) + "\n";
 }
 
 int run_explain(Arguments arguments) {

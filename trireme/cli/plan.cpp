@@ -34,6 +34,7 @@
 #include "trireme/train/grpo.h"
 #include "trireme/train/resume_settings.h"
 #include "trireme/train/rollout.h"
+#include "trireme/train/sample_reply.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -310,11 +311,17 @@ void print_plan(const PlanView& view, ParsedSettings& parsed, const costs::Clust
   if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
   costs::Machines machines{
       .hardware = cluster.hardware, .ranks = s.devices.value_or(1), .threads = train::threads_of_a_rank(s)};
+  const auto count_replies = [&] {
+    if (cluster.hardware.shares_cores)
+      machines.first_rank_bytes = train::most_sample_bytes(s, model::config_of(s.model));
+  };
   std::optional<int64_t> batch_to_round;
   if (!is_settled(parsed, "train.global_batch_size") && s.task != train::Learning::rewards)
     batch_to_round = s.train.global_batch_size;
   if (batch_to_round) round_batch(s, *batch_to_round);
+  count_replies();
   const bool fitted = !view.fit || fit_setting(s, *view.fit, machines, batch_to_round);
+  count_replies();  // for the length that was found
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const ExplainedStages explained = plans_of_stages(s, stages_that_count(s, machines));
   const costs::StagePlans stages = stages_of(explained.plans);

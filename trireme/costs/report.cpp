@@ -52,9 +52,20 @@ double trained_parameters(const plan::StepPlan& plan, bool trained) {
   return sum;
 }
 
+/// What a rank needs, with a reference beside its arena.
+int64_t bytes_of(const plan::StepPlan& plan) { return plan.arena.total() + plan::reference_bytes(plan); }
+
+plan::MemoryReport report_of(const plan::StepPlan& plan) {
+  plan::MemoryReport report = plan::memory_report(plan);
+  if (const int64_t bytes = plan::reference_bytes(plan); bytes > 0)
+    report.rows.emplace_back("reference (grpo.beta)", bytes);
+  report.total_bytes = bytes_of(plan);
+  return report;
+}
+
 /// The number of the stage whose ranks need the most.
 size_t fullest(const StagePlans& stages) {
-  const auto total = [](const plan::StepPlan* plan) { return plan->arena.total(); };
+  const auto total = [](const plan::StepPlan* plan) { return bytes_of(*plan); };
   return static_cast<size_t>(std::ranges::max_element(stages, {}, total) - stages.begin());
 }
 
@@ -117,17 +128,18 @@ std::string offloaded_text(const StagePlans& stages, const Machines& machines) {
 
 std::string memory_text(const StagePlans& stages, const Machines& machines, const std::string& next_steps) {
   const size_t stage = fullest(stages);
-  const plan::MemoryReport report = plan::memory_report(*stages[stage]);
+  const plan::MemoryReport report = report_of(*stages[stage]);
   std::string out = rows_text(report);
   const double need = needed(stages, machines), has = room(machines.hardware);
   std::string whose = machines.hardware.shares_cores ? "a machine" : "a device", of_stage;
-  if (stages.size() > 1) {
-    of_stage = fmt::format("stage {} of {}, which needs the most", stage + 1, stages.size());
-    if (!machines.hardware.shares_cores)
-      whose = "a device of " + of_stage;
-    else
-      out = fmt::format("  of a rank of {}:\n{}", of_stage, out);
-  }
+  if (stages.size() > 1) of_stage = fmt::format(" of stage {} of {}, which needs the most", stage + 1, stages.size());
+  if (!machines.hardware.shares_cores)
+    whose += of_stage;
+  else if (ranks_of_a_machine(stages, machines) > 1)
+    out = fmt::format("  of a rank{}:\n{}", of_stage, out);
+  if (machines.first_rank_bytes > 0)
+    out += fmt::format("replies  up to {:.2f} GB of rank 0 for eval.max_new_tokens, counted above\n",
+                       double(machines.first_rank_bytes) / kGiga);
   const double lacking = lacking_host(stages, machines);
   std::string verdict = "the hardware's file does not say how much there is";
   if (has > 0 && need > has)
@@ -164,10 +176,10 @@ double room(const Hardware& hardware) {
 }
 
 double needed(const StagePlans& stages, const Machines& machines) {
-  if (!machines.hardware.shares_cores) return double(stages[fullest(stages)]->arena.total());
+  if (!machines.hardware.shares_cores) return double(bytes_of(*stages[fullest(stages)]));
   const int ranks = ranks_of_a_machine(stages, machines);
-  return of_fullest_machine(
-      stages, machines, [&](const plan::StepPlan& p) { return plan::bytes_on_host(p, ranks, /*shared_memory=*/true); });
+  const auto bytes = [&](const plan::StepPlan& p) { return plan::bytes_on_host(p, ranks, /*shared_memory=*/true); };
+  return of_fullest_machine(stages, machines, bytes) + double(machines.first_rank_bytes);
 }
 
 Offloaded offloaded(const StagePlans& stages, const Machines& machines) {
@@ -234,7 +246,7 @@ std::string plan_json(const StagePlans& stages, const Prediction& p, const Machi
                       int64_t tokens_per_step) {
   const plan::StepPlan &plan = *stages.front(), &most = *stages[fullest(stages)];
   nlohmann::ordered_json memory, causes;
-  for (const plan::MemoryRow& row : plan::memory_report(most).rows) memory[row.cause] = row.bytes;
+  for (const plan::MemoryRow& row : report_of(most).rows) memory[row.cause] = row.bytes;
   for (const base::ActivityName& c : base::kActivities) causes[c.key] = of(p, c.activity);
   const double peak = peak_of(plan, machines), part = computed_part(plan, tokens_per_step);
   const Offloaded elsewhere = offloaded(stages, machines);

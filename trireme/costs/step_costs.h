@@ -21,6 +21,7 @@ struct Machines {
   Hardware hardware;
   int64_t ranks = 8;  ///< of a machine
   int64_t threads = 1;  ///< of a rank on processors
+  int64_t first_rank_bytes = 0;  ///< that rank 0 takes beside its plan: the weights of sample replies
 };
 
 /// Seconds of one operation.

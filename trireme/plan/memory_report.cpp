@@ -47,6 +47,7 @@ MemoryReport memory_report(const StepPlan& plan) {
   report.private_bytes = plan.arena.private_bytes();
   report.host_shared_bytes = plan.arena.host_shared_bytes();
   report.peak_action = schedule::describe(s, s.actions[peak]);
+  report.on_gpu = plan.request.precision.on_gpu;
   std::map<Share, int64_t> by_share;
   std::array<std::map<Share, int64_t>, schedule::kNumMemories> resting;
   for (const schedule::Value& v : s.values)
@@ -112,12 +113,21 @@ MemoryReport memory_report(const StepPlan& plan) {
   return report;
 }
 
+int64_t reference_bytes(const StepPlan& plan) {
+  int64_t bytes = 0;
+  for (const int g : plan.local_groups)
+    if (const GroupStorage& storage = plan.storage[g]; storage.trained)
+      bytes += plan.held(g).size() *
+               static_cast<int64_t>(c10::elementSize(storage.compute) + c10::elementSize(storage.master));
+  return plan.request.keeps_reference ? bytes : 0;
+}
+
 int64_t bytes_on_host(const StepPlan& plan, int64_t ranks, bool shared_memory) {
   const auto share = [&](const std::vector<int>& group, int64_t bytes) {
     const bool here = std::ranges::all_of(group, [&](int rank) { return rank < ranks; });
     return shared_memory && here ? bytes / static_cast<int64_t>(group.size()) : bytes;
   };
-  return plan.arena.private_bytes() + plan.arena.of(schedule::Memory::host) +
+  return plan.arena.private_bytes() + reference_bytes(plan) + plan.arena.of(schedule::Memory::host) +
          share(plan.groups.gather, plan.arena.of(schedule::Memory::host_shared)) +
          share(plan.groups.reduce, plan.arena.of(schedule::Memory::host_reduced));
 }
@@ -155,11 +165,12 @@ std::string render_memory(const MemoryReport& report) {
     }
     out += fmt::format("{:<32}{:>14.2f}  {}\n", where, double(sum) / mib, causes);
   }
-  out += fmt::format(
-      "  {} bytes: {} private, {} once per host where ranks share memory; no placement needs less than {} ({:.2f} % "
-      "below)\n",
-      report.total_bytes, report.private_bytes, report.host_shared_bytes, report.lower_bound_bytes,
-      100.0 * double(report.total_bytes - report.lower_bound_bytes) / double(report.total_bytes));
+  out += fmt::format("  {} bytes: {}no placement needs less than {} ({:.2f} % below)\n", report.total_bytes,
+                     report.on_gpu ? ""
+                                   : fmt::format("{} private, {} once per host where ranks share memory; ",
+                                                 report.private_bytes, report.host_shared_bytes),
+                     report.lower_bound_bytes,
+                     100.0 * double(report.total_bytes - report.lower_bound_bytes) / double(report.total_bytes));
   return out;
 }
 
@@ -268,7 +279,7 @@ std::string render_states(const StepPlan& plan) {
                        base::traits_of(plan.model->config.quantized).name, 8 * block_bytes / in_blocks);
   if (plan.request.steps_in_backward)
     out += "  optimizer.in_backward: a group's gradient ends with its step. Above are those of the peak.\n";
-  if (plan.request.accumulation == Accumulation::sharded)
+  if (plan.request.accumulation == Accumulation::sharded && !precision.on_gpu)
     out += "  Over shm the ranks of one host share a copy of whole gradients.\n";
   return out;
 }

@@ -118,6 +118,7 @@ struct MemoryReport {
   int64_t total_bytes = 0;  ///< the arena: what the engine allocates
   int64_t private_bytes = 0;  ///< of these, the rank's own and symmetric memory
   int64_t host_shared_bytes = 0;  ///< of these, one copy for the ranks of a group on a host, if they share memory
+  bool on_gpu = false;  ///< whose memory ranks do not share
   int64_t lower_bound_bytes = 0;  ///< of any placement: the largest sum of live values in each region
   std::string peak_action;  ///< of training, or of the list; the name of another phase, if that needs the most
 };
@@ -126,9 +127,12 @@ MemoryReport memory_report(const StepPlan& plan);
 std::string render_memory(const MemoryReport& report);
 /// "; 12 MiB in host memory, 30 MiB on disk", or nothing.
 std::string describe_tiers(const MemoryReport& report);
-/// What a rank's arena adds to the memory of its host, if `ranks` ranks from 0 on are on one host. Of memory for a
-/// group this is the rank's part of the one copy; without `shared_memory`, or if the group has ranks on other hosts, a
-/// copy.
+/// Bytes that a rank takes beside its arena for StepRequest::keeps_reference: a copy of what is trained in the dtype of
+/// units, and its masters while the two are exchanged. 0: it keeps none.
+int64_t reference_bytes(const StepPlan& plan);
+/// What a rank's arena, and a reference beside it, add to the memory of its host, if `ranks` ranks from 0 on are on one
+/// host. Of memory for a group this is the rank's part of the one copy; without `shared_memory`, or if the group has
+/// ranks on other hosts, a copy.
 int64_t bytes_on_host(const StepPlan& plan, int64_t ranks, bool shared_memory);
 /// A table with a row per strategy: a rank's bytes of weights, gradients and optimizer state on this plan's shards, and
 /// what the textbook formula gives.

@@ -38,6 +38,9 @@ struct StepRequest {
   int64_t guard_bytes = 0;                 ///< free bytes behind every transient value (debugging)
   int64_t lent_bytes = 0;  ///< of own memory, for what a caller keeps there between lists (Engine::lent_memory)
 
+  /// A caller keeps a copy of what is trained beside the plan, and exchanges it with the weights between lists.
+  bool keeps_reference = false;
+
   int coordinate(comm::Axis axis) const { return mesh.coordinate(rank, axis); }
   int size(comm::Axis axis) const { return mesh.size(axis); }
   /// This rank's place on the axes inside a unit (tp, cp), as build_model takes it.

@@ -23,12 +23,6 @@ void FrozenReference::load() {
                            : at::Tensor());
 }
 
-int64_t FrozenReference::bytes() const {
-  int64_t bytes = 0;
-  for (const at::Tensor& w : weights_) bytes += w.defined() ? static_cast<int64_t>(w.nbytes()) : 0;
-  return bytes;
-}
-
 void score_answers(Session& s, std::vector<RolloutGroup>& groups, std::vector<double> RolloutAnswer::* to) {
   const plan::StepRequest& r = s.engine->plan().request;
   const AnswerRows rows(s, groups, {0, std::ssize(groups)});
@@ -60,7 +54,7 @@ void score_answers(Session& s, std::vector<RolloutGroup>& groups, std::vector<do
 void FrozenReference::score(std::vector<RolloutGroup>& groups) {
   std::vector<engine::GroupState> state = s_.engine->state();
   std::vector<at::Tensor> trained(state.size());
-  for (size_t g = 0; g < state.size(); ++g) {
+  for (size_t g = 0; g < state.size(); ++g) {  // plan::reference_bytes() counts both copies
     if (!weights_[g].defined()) continue;
     trained[g] = state[g].master.clone();
     state[g].master.copy_(weights_[g]);

@@ -25,9 +25,6 @@ class FrozenReference {
   /// Cost      a forward pass over them
   void score(std::vector<RolloutGroup>& groups);
 
-  /// Bytes that this rank keeps beside the plan.
-  int64_t bytes() const;
-
  private:
   Session& s_;
   std::vector<at::Tensor> weights_;  ///< this rank's slices of what is trained, by group

@@ -24,8 +24,8 @@ namespace trireme::train {
 std::vector<std::string> introduction(Session& s, const Task& task, const StartingPoint& start,
                                       const std::string& moved, const Pace& pace) {
   const Settings& c = s.settings;
-  std::vector<std::string> lines = {describe_start(s),
-                                    "         " + outside_the_plan(s.program, at::get_num_threads())};
+  std::vector<std::string> lines = {
+      describe_start(s), "         " + outside_the_plan(s.program, at::get_num_threads(), s.device.is_cuda())};
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (s.foresight) lines.push_back(s.foresight->before());
   for (const std::string& remark : s.model.config.remarks()) lines.push_back("         " + remark);
@@ -75,13 +75,14 @@ std::string describe_data(const data::DataSettings& settings, const data::Traini
   return line;
 }
 
-std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program, int threads) {
-  const std::string scratch =
-      fmt::format("{} of scratch for matrix products ({})", base::human_bytes(threads * ops::kGemmScratchBytes),
-                  base::plural(threads, "thread"));
-  return fmt::format(
-      "outside the plan: {}{}",
-      program ? base::human_bytes(program->rss_bytes()) + " of the program and LibTorch, measured; " : "", scratch);
+std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program, int threads, bool on_gpu) {
+  const std::string own = program ? base::human_bytes(program->rss_bytes()) + " of the program and LibTorch" : "";
+  if (on_gpu)
+    return "outside the plan: what driver and libraries take of the GPU (reserved in the hardware's file)" +
+           (own.empty() ? "" : "; " + own + " in host memory, measured");
+  return fmt::format("outside the plan: {}{} of scratch for matrix products ({})",
+                     own.empty() ? "" : own + ", measured; ", base::human_bytes(threads * ops::kGemmScratchBytes),
+                     base::plural(threads, "thread"));
 }
 
 namespace {

@@ -24,8 +24,9 @@ std::string describe_data(const data::DataSettings& settings, const data::Traini
                           const text::Tokenizer& tokenizer);
 
 /// "outside the plan: 140 MiB of the program and LibTorch, 4 MiB of scratch for matrix products": resident memory that
-/// the plan does not count. `program` is measured before the plan's memory is allocated.
-std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program, int threads);
+/// the plan does not count. `program` is measured before the plan's memory is allocated. A rank on a GPU has no such
+/// scratch; there driver and libraries take memory of the device.
+std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program, int threads, bool on_gpu);
 
 /// Writes out_dir/loss.svg from metrics.jsonl, and returns lines with the same curve as text and the file's path;
 /// nothing if there are too few steps. `unit` is the unit of the loss: "nats a byte". Errors    FileError

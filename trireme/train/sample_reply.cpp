@@ -114,6 +114,12 @@ int64_t sample_bytes(const model::ModelConfig& config, const model::Adapters& ad
   return generate::alone_bytes(merged, precision, sample_room(tokens)) + collecting_bytes(whole, adapters);
 }
 
+int64_t most_sample_bytes(const Settings& settings, const model::ModelConfig& config) {
+  if (settings.task != Learning::language || !settings.eval.max_new_tokens) return 0;
+  return sample_bytes(config, adapt::adapters_of(settings.lora, config), sample_precision(settings),
+                      cached_tokens(settings, config, sequence_length(settings, config)));
+}
+
 void check_sample(const Settings& settings, const model::ModelConfig& config, const data::TrainingData& data,
                   const text::Tokenizer& tokenizer) {
   if (!settings.eval.max_new_tokens) return;

@@ -24,6 +24,9 @@ std::vector<int64_t> sample_prompt(const Settings& settings, const data::Trainin
 int64_t sample_bytes(const model::ModelConfig& config, const model::Adapters& adapters,
                      const model::Precision& precision, int64_t tokens);
 
+/// The most that sample replies of these settings take on rank 0, whatever the prompt; 0: there are none.
+int64_t most_sample_bytes(const Settings& settings, const model::ModelConfig& config);
+
 /// Refuses, before ranks start, a sample that cannot be written: without memory, without its prompt.
 /// Errors    UsageError
 void check_sample(const Settings& settings, const model::ModelConfig& config, const data::TrainingData& data,

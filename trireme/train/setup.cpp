@@ -102,6 +102,7 @@ plan::StepRequest request_without_offload(const Settings& settings, const model:
   if (settings.task == Learning::rewards) {
     r.generation = generate::shape_of(model, room_for_answers(settings.grpo), /*longest_prompt=*/0);
     const int64_t tp = r.size(comm::Axis::tp);
+    r.keeps_reference = settings.grpo.beta > 0;
     r.lent_bytes = quantized_sampler_bytes(settings, model);
     if (r.sequence_parallel) r.generation.rows = (r.generation.rows + tp - 1) / tp * tp;  // ranks divide them
   }
