@@ -201,8 +201,10 @@ def a_machine_that_fails_is_named(r, machines):
                "a killed rank: its machine's report, and which machine it was", str(result))
     r.require_nothing_is_left("lost", "a lost rank")
     result = machines.run(machines.command("far", hosts=f"{machines.first}:1,unreachable:1", comm__timeout="5s"))
-    ring.check(result.code == 1 and "[unreachable] ssh: connect" in result.err and "ssh unreachable true" in result.err,
-               "a machine that ssh does not reach", str(result))
+    ring.check(result.code == 1 and "[unreachable] ssh: connect" in result.err and result.err.count("ssh unreachable true") == 1 and
+               result.err.find("ssh: connect") < result.err.find("job failed: ssh to unreachable"), "a machine that ssh does not reach", str(result))
+    # The others notice a machine's end by themselves in 15 s; of one that was never there, they cannot.
+    ring.check(result.seconds < 12, f"ends the job after {result.seconds:.1f} s", str(result))
     r.require_nothing_is_left("far", "an unreachable machine")
 
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -27,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 // After one machine has failed, the others have this time to detect it themselves and to log it.
 constexpr std::chrono::seconds kNoticing{15};
+// If a machine was never reached, no training has begun that the others could save.
+constexpr std::chrono::seconds kEndOfUnbegun{2};
 constexpr std::chrono::seconds kEndOfKilledSsh{10};  // a killed ssh that takes longer waits in the kernel
 constexpr int kSshFailed = 255;
 
@@ -60,11 +64,17 @@ class SshSupervisor {
     pid_t pid = 0;
     base::FileDescriptor input, pidfd;
     std::string unsent;  // of its order
+    ssize_t sent_bytes = 0;
     std::vector<RankStream> streams;
     std::optional<int> code;
     std::optional<Clock::time_point> killed_at;
     bool has_begun = true;  // false: it was asked to stop before it had its whole order
     bool alive() const { return pid > 0 && !code; }
+    // Whether ssh has taken nothing of the order: it does so once it has reached the machine.
+    bool is_unreached() const {
+      int unread = 0;
+      return ioctl(input.get(), FIONREAD, &unread) == 0 && unread >= sent_bytes;
+    }
   };
 
   void start(size_t number) {
@@ -113,6 +123,7 @@ class SshSupervisor {
       const ssize_t sent = write(host.input.get(), host.unsent.data(), host.unsent.size());
       if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (sent < 0) return host.unsent.clear();  // ssh has ended and reports why
+      host.sent_bytes += sent;
       host.unsent.erase(0, static_cast<size_t>(sent));
     }
   }
@@ -134,12 +145,21 @@ class SshSupervisor {
   }
 
   void on_end(Host& host, int code) {
+    const bool is_unreached = code == kSshFailed && host.is_unreached();
     host.code = code;
     host.input = base::FileDescriptor();
     host.unsent.clear();
     if (*host.code == 0 || *host.code == kStoppedEarly || first_failed_ != nullptr) return;
     first_failed_ = &host;
-    stop_at_ = Clock::now() + kNoticing;
+    if (!is_unreached || stop_signal_ != 0) {
+      stop_at_ = Clock::now() + kNoticing;
+      return;
+    }
+    for (RankStream& stream : host.streams)  // ssh's own reason
+      while (read_stream(stream)) continue;
+    tell_failure();
+    ask_to_stop();
+    insist_at_ = Clock::now() + kEndOfUnbegun;
   }
 
   void read_signals() {
@@ -167,6 +187,7 @@ class SshSupervisor {
   void act_on_time() {
     const auto now = Clock::now();
     if (stop_at_ && now >= *stop_at_) ask_to_stop();
+    if (insist_at_ && now >= *insist_at_) insist();
     if (end_at_ && now >= *end_at_) end_connections();
   }
 
@@ -176,6 +197,19 @@ class SshSupervisor {
     for (Host& host : hosts_) {
       if (!host.alive() || host.killed_at) continue;
       host.has_begun = host.unsent.empty();
+      if (host.has_begun)
+        (void)!write(host.input.get(), "s", 1);
+      else
+        end(host);
+    }
+  }
+
+  // The second byte ends a machine's ranks at once. An ssh that has not reached its machine by now is not waited for.
+  void insist() {
+    insist_at_.reset();
+    for (Host& host : hosts_) {
+      if (!host.alive() || host.killed_at) continue;
+      host.has_begun = !host.is_unreached();
       if (host.has_begun)
         (void)!write(host.input.get(), "s", 1);
       else
@@ -194,17 +228,22 @@ class SshSupervisor {
     host.killed_at = Clock::now();
   }
 
+  void tell_failure() {
+    if (std::exchange(is_told_, true)) return;
+    const auto number = static_cast<size_t>(first_failed_ - hosts_.data());
+    const std::string& name = job_.hosts[number].name;
+    if (*first_failed_->code == kSshFailed)
+      say(
+          fmt::format("job failed: ssh to {} ended with its code 255; see what it says above, and that ssh {} true "
+                      "works without a password",
+                      name, name));
+    else if (hosts_.size() > 1)
+      say(fmt::format("job failed: {} was the first machine to fail, with exit code {}", name, *first_failed_->code));
+  }
+
   int job_code() {
     if (first_failed_ != nullptr) {
-      const auto number = static_cast<size_t>(first_failed_ - hosts_.data());
-      const std::string& name = job_.hosts[number].name;
-      if (*first_failed_->code == kSshFailed)
-        say(
-            fmt::format("job failed: ssh to {} ended with its code 255; see what it says above, and that ssh {} true "
-                        "works without a password",
-                        name, name));
-      else if (hosts_.size() > 1)
-        say(fmt::format("job failed: {} was the first machine to fail, with exit code {}", name, *first_failed_->code));
+      tell_failure();
       return *first_failed_->code == kSshFailed ? 1 : *first_failed_->code;  // 255 is no code of ours
     }
     const bool stopped = std::ranges::any_of(hosts_, [](const Host& h) { return h.code == kStoppedEarly; });
@@ -223,7 +262,8 @@ class SshSupervisor {
   Host* first_failed_ = nullptr;
   int stop_signal_ = 0;
   Clock::time_point stop_asked_at_;
-  std::optional<Clock::time_point> stop_at_, end_at_;
+  bool is_told_ = false;  // the failure
+  std::optional<Clock::time_point> stop_at_, insist_at_, end_at_;
 };
 }  // namespace
 
