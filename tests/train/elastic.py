@@ -240,7 +240,7 @@ def mistakes_are_refused(r):
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         result = r.run(r.command("taken", nnodes="1:2", rdzv_endpoint=taken, launch__join_timeout="2s"))
     ring.check(result.code == 1 and f"cannot listen at {taken}: " in result.err and "no launcher of this job serves there" in result.err and
-               "for launch.rdzv_endpoint, the same on every machine" in result.err, "a port that another program has is told so", str(result))
+               "choose another port (rdzv_endpoint or master_port), the same on every machine" in result.err, "a port that another program has is told so", str(result))
     result = r.run(r.command("few", nnodes="2:2", rdzv_endpoint=here, launch__join_timeout="2s"))
     ring.check(result.code == 1 and "1 machine came to" in result.err and "the job needs 2" in result.err, "too few machines are told so", str(result))
 

@@ -39,6 +39,9 @@ def a_task_a_machine_is_its_launcher(r):
     ring.check(result.code == 0 and "2 ranks  shm  " in result.out, "one task a machine with --devices 2 is that machine's launcher", str(result))
     losses = [(one[s]["loss"], ring.metrics(r.folder / "node")[s]["loss"]) for s in range(1, 5)]
     ring.check(all(a == b for a, b in losses), "its ranks have the losses of one rank too", str(losses))
+    result = run(r, srun(1, r.command("alone", train__max_steps=3, launch__max_restarts=2)))
+    ring.check(result.code == 0 and "1 rank  local  " in result.out and "srun started" not in result.err,
+               "and of one rank that may start again", str(result))
     words = [r.program, "launch", "--nproc_per_node", "2", "--", "/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
     result = run(r, srun(1, words, "--ntasks-per-node", "1"))
     ring.check(result.code == 0 and all(f"rank {k} of 2" in result.text for k in (0, 1)), "and trireme launch is, of any program", str(result))

@@ -29,9 +29,9 @@ void refuse_ipv6(const std::string& what, const std::string& host);
 /// machine. 0.0.0.0 if `host` is a name that means loopback on this machine only.
 std::string own_address_for(const std::string& host);
 
-/// What is doubtful about `host`, where machines meet: no name service knows an IPv4
-/// address of it, or, if `is_here` says that it means
-/// this machine, this machine has other addresses. Empty: nothing. A name may still become known, as those of pods do.
+/// What is doubtful about `host`, where machines meet: no name service knows an IPv4 address of it, or, if `is_here`
+/// says that it means this machine, this machine has other addresses. Empty: nothing. A name may still become known, as
+/// those of pods do.
 std::string doubt_about(const std::string& host, bool is_here);
 
 /// The names of this host's interfaces that have an IPv4 address.

@@ -170,8 +170,8 @@ std::shared_ptr<Rendezvous> make_rendezvous(const Elastic& elastic, const Settin
   if (!taken.empty()) {
     meets.timeout = std::min<std::chrono::milliseconds>(meets.timeout, kOnOneMachine);
     meets.without_file = fmt::format(
-        "{}, and no launcher of this job serves there; end the program that has the port, or choose "
-        "another one for launch.rdzv_endpoint, the same on every machine",
+        "{}, and no launcher of this job serves there; choose another port (rdzv_endpoint or master_port), "
+        "the same on every machine",
         taken);
   }
   meeting.emplace(environment, meets);

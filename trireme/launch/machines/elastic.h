@@ -29,9 +29,9 @@ std::optional<Elastic> elastic_of(Settings& settings);
 /// Errors    UsageError with backend mpi, for a job file, and if another launcher has started this process
 void refuse_elastic(const Settings& settings, const RankEnvironment& environment);
 
-/// Only Trireme's own launcher starts ranks again. For a rank: rank 0 of another launcher says so of restarts that a
-/// file or a variable asks for, as it may serve both. Errors    UsageError if restarts were typed for ranks that
-/// another launcher has started
+/// Only Trireme's own launcher starts ranks again. Rank 0 of another launcher says so if a file or a variable asks for
+/// restarts, because it may be meant for both.
+/// Errors    UsageError if restarts were typed for ranks that another launcher has started
 void refuse_restarts(const ParsedSettings& parsed, const RankEnvironment& rank);
 
 /// Sets num_nodes to the largest allowed number of machines on which the settings can run; if they can run on none, to

@@ -29,7 +29,7 @@ struct MeetingOptions {
 /// Cost      the other ranks look every 20 ms; after two seconds one line says what they wait for
 /// Says      what is doubtful about the address (doubt_about), and waits all the same
 /// Errors    UsageError if the launcher gave the job no name or an IPv6 address, out_dir cannot be written, or the
-/// token file is refused;
+///           token file is refused;
 ///           Error if rank 0's file does not appear within the timeout; Stopped if a stop is requested meanwhile and
 ///           rank 0 does not come soon
 class MeetingFile {

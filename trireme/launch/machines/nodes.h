@@ -19,8 +19,7 @@ bool is_first_node(const Settings& settings, const RankEnvironment& environment)
 
 /// Throws the UsageErrors of choose_nodes early, and has no other effect.
 /// Errors    UsageError: master_addr is missing, a loopback address or one of IPv6, node_rank is missing or too large,
-/// the token
-///           file is refused
+///           the token file is refused
 void check_nodes(const Settings& settings, const RankEnvironment& environment);
 
 /// Options for ranks or launchers that find each other through a file in out_dir (meeting_file.h).

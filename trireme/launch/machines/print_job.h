@@ -14,8 +14,7 @@ namespace trireme::launch {
 /// Prints the file that launch.print asks for; nothing is started. `arguments` are those after `subcommand`, as typed.
 /// The file's command sets devices and num_nodes. A run that resumes continues from its newest checkpoint.
 /// Errors    UsageError as job_file.h; for what the job would refuse; with overwrite; if launch.print is in a file or
-/// the environment, because
-///           the job would print again
+///           the environment, because the job would print again
 int print_job(const std::string& subcommand, WhenStopped when_stopped, const ParsedSettings& parsed,
               std::span<const std::string> arguments);
 
