@@ -133,6 +133,9 @@ def samples(r):
         for mesh in ({"devices": 2, "strategy": "full_shard"}, {"devices": 2, "mesh__pp": 2}):
             there = replies(out + "-" + "-".join(map(str, mesh.values())), **mesh)
             ring.check(there == ours, f"and with {mesh} it is the same", f"{there!r} {ours!r}")
+    started = r.run(tuning.command(r, r.folder / "llama-2", "biased", **(LORA | {"lora__bias": "true", "train__max_steps": 1})))
+    ring.check(started.code == 0 and "warn     the bias of B (lora.bias) has no place in model.layers.0." in started.text,
+               "a start says that the biases of B have no place in the base", str(started))
     biased = r.run(tuning.command(r, r.folder / "llama-2", "none", **({"eval__max_new_tokens": 9, "lora__bias": "true"} | LORA)))
     ring.check(biased.code == 2 and "lora.bias" in biased.err and "has no bias" in biased.err, "refused: a sample of what cannot be merged", str(biased))
 

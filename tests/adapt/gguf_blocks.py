@@ -95,6 +95,7 @@ with ring.Ring(sys.argv[1]) as r:
     tiny_models.make("llama 2", r.folder / "odd")
     refused(r, "rows that are no whole blocks", [r.program, "generate", r.folder / "odd", "--prompt", "a", "--quantize", "q8_0"], "rows of 48 elements", "bnb.nf4")
     refused(r, "a format that others do not hold", [r.program, "convert", base, r.folder / "x.pth", "--dtype", "q4_0"], "safetensors or gguf")
+    refused(r, "blocks of rows that are no whole blocks", [r.program, "convert", r.folder / "odd", r.folder / "x", "--dtype", "q8_0"], "--dtype q8_0: ", "leave --dtype out")
     config = json.loads((r.folder / "stored-q8_0" / "config.json").read_text())
     (r.folder / "stored-q8_0" / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "gguf", "quant_type": "q2_k"}}))
     refused(r, "a folder in blocks that are not read", [r.program, "generate", r.folder / "stored-q8_0", "--prompt", "a"], "quantization_config", "gguf")

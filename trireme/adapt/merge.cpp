@@ -198,7 +198,7 @@ std::map<std::string, Change> changes_of(const FittedAdapter& fitted, const std:
       if (m.bias.empty())
         throw CheckpointError(
             fmt::format("the adapter {} gives {} a bias (lora_bias), and the model has no place for one: it cannot be "
-                        "merged",
+                        "merged; open it in PEFT, or train another without lora.bias",
                         adapter.path.string(), m.name),
             adapter.path.string());
       changes[bias] = {

@@ -46,7 +46,8 @@ config::Section section(LoraSettings& s) {
            {"lora.rslora", &s.rslora, "adapters are scaled by alpha / sqrt(r) instead"},
            {"lora.dora", &s.dora, "each output of an adapted matrix has a trained magnitude (DoRA)"},
            {"lora.bias", &s.bias,
-            "B of each adapter has a trained bias (PEFT's lora_bias); merging then needs a base with biases"},
+            "B of each adapter has a trained bias (PEFT's lora_bias); generate, evaluate, merge_lora and convert then "
+            "need a base with biases"},
            {"lora.init", &s.init,
             "first values of A: uniform as in PEFT (kaiming), or gaussian with deviation 1 / r; B is zero, except with "
             "random"},

@@ -119,6 +119,7 @@ std::string with_bitsandbytes(const std::string& config_json, base::BlockFormat 
 
 std::set<std::string> matrices_in_blocks(const std::string& config_json, base::BlockFormat format) {
   model::ModelConfig config = model::parse_hugging_face_config(config_json, "config.json");
+  config.quantized_by = "--dtype";
   model::quantize(config, format, "the source");
   const model::Model model = model::build_model(config, {});
   std::set<std::string> names;

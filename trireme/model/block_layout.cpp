@@ -238,7 +238,7 @@ class BlockBuilder {
     const std::vector<int64_t> shape = n_.in_out ? std::vector{inputs, outputs} : std::vector{outputs, inputs};
     b_.specs.push_back({.name = prefix_ + name, .shape = shape, .init = init, .joined = joined});
     if (divides(pieces)) divide(b_.specs.back(), (divided == Divided::outputs) == n_.in_out ? 1 : 0, pieces);
-    quantize(b_.specs.back(), c_.quantized);
+    quantize(b_.specs.back(), c_.quantized, c_.quantized_by);
   }
 
   void vector(const std::string& name, int64_t size, const Initializer& init, const std::vector<Piece>& pieces = {},

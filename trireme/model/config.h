@@ -129,6 +129,7 @@ struct ModelConfig {
   std::vector<bool> windowed;  ///< per block; empty: all blocks, if there is a window
 
   base::BlockFormat quantized = base::BlockFormat::none;  ///< of the matrices of all blocks, which are then frozen
+  std::string quantized_by = "quantize";  ///< the setting that asks for it, for refusals
 
   /// Of models that are not trained (build_model sets it): their matrices lie in the panel order of the product kernel
   /// for this dtype (ops/products/packed.h).

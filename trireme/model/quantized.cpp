@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPieceElements = 1 << 20;
 
 [[noreturn]] void refuse(const ModelConfig& config, const std::string& why) {
-  throw UsageError(fmt::format("quantize {}: {}", base::traits_of(config.quantized).name, why));
+  throw UsageError(fmt::format("{} {}: {}", config.quantized_by, base::traits_of(config.quantized).name, why));
 }
 
 // Of "model.layers.0.mlp.up_proj" the number of the block; nothing for modules outside the blocks.
@@ -26,17 +26,18 @@ bool is_in_a_block(const ModelConfig& config, const std::string& module) {
 void check_quantized(const ModelConfig& c, const Precision& precision, const Adapters& adapters) {
   if (c.quantized == base::BlockFormat::none) return;
   if (c.is_classifier() || c.bidirectional)
-    refuse(c, "models that classify texts are trained whole, with all their bits; leave quantize out");
-  if (c.is_free()) refuse(c, "a Free Transformer is trained whole, with all its bits; leave quantize out");
+    refuse(c, "models that classify texts are trained whole, with all their bits; leave " + c.quantized_by + " out");
+  if (c.is_free())
+    refuse(c, "a Free Transformer is trained whole, with all its bits; leave " + c.quantized_by + " out");
   if (tensor_names(c.architecture).block.in_out)
     refuse(c,
            fmt::format("models of type {} store their matrices transposed, which is not built for blocks of {} bits; "
-                       "take a model whose matrices are linear layers, or leave quantize out",
-                       model_type(c.architecture), base::traits_of(c.quantized).bits));
+                       "take a model whose matrices are linear layers, or leave {} out",
+                       model_type(c.architecture), base::traits_of(c.quantized).bits, c.quantized_by));
   if (precision.on_gpu)
-    throw ProcessorsOnly(fmt::format("weights in blocks are multiplied on processors only (quantize {})",
+    throw ProcessorsOnly(fmt::format("weights in blocks are multiplied on processors only ({} {})", c.quantized_by,
                                      base::traits_of(c.quantized).name),
-                         "leave quantize or accelerator out");
+                         "leave " + c.quantized_by + " or accelerator out");
   for (const std::string& module : adapters.whole)
     if (is_in_a_block(c, module) && module.find("norm") == std::string::npos)
       refuse(c, fmt::format("{} is kept in {} bits and cannot be trained whole; leave it out of lora.modules_to_save",
@@ -45,12 +46,13 @@ void check_quantized(const ModelConfig& c, const Precision& precision, const Ada
 
 void quantize(ModelConfig& config, base::BlockFormat format, const std::string& folder) {
   if (config.quantized != base::BlockFormat::none && config.quantized != format)
-    throw UsageError(fmt::format("quantize {}: {} holds its matrices in {} already; leave quantize out",
-                                 base::traits_of(format).name, folder, base::traits_of(config.quantized).name));
+    throw UsageError(fmt::format("{} {}: {} holds its matrices in {} already; leave {} out", config.quantized_by,
+                                 base::traits_of(format).name, folder, base::traits_of(config.quantized).name,
+                                 config.quantized_by));
   config.quantized = format;
 }
 
-void quantize(ParameterSpec& p, base::BlockFormat format) {
+void quantize(ParameterSpec& p, base::BlockFormat format, const std::string& setting) {
   if (format == base::BlockFormat::none) return;
   const std::vector<int64_t>& whole = p.whole_shape();
   ops::BlockPart part = ops::whole_part(format, whole[0], whole[1]);
@@ -59,8 +61,8 @@ void quantize(ParameterSpec& p, base::BlockFormat format) {
     const ops::BlockPart::Span span{piece.begin, piece.end};
     p.split_dim == 0 ? part.row_spans.push_back(span) : void(part.column_span = span);
   }
-  if (const std::string why = ops::cannot_divide(part); !why.empty())
-    throw UsageError(fmt::format("quantize {}: {} {}", base::traits_of(format).name, p.name, why));
+  if (const std::string why = ops::cannot_divide(part, setting); !why.empty())
+    throw UsageError(fmt::format("{} {}: {} {}", setting, base::traits_of(format).name, p.name, why));
   p.quantized = std::move(part);
 }
 

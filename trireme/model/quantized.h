@@ -20,9 +20,9 @@ void check_quantized(const ModelConfig& config, const Precision& precision, cons
 /// Errors    UsageError if they lie in another one already
 void quantize(ModelConfig& config, base::BlockFormat format, const std::string& folder);
 
-/// Keeps a matrix [out, in] in this format, as it is divided; does nothing for none.
+/// Keeps a matrix [out, in] in this format, as it is divided; does nothing for none. `setting` asks for it.
 /// Errors    UsageError if the division would cut a byte, or a block of GGUF's formats
-void quantize(ParameterSpec& matrix, base::BlockFormat format);
+void quantize(ParameterSpec& matrix, base::BlockFormat format, const std::string& setting);
 
 /// Reads elements [begin, end) of a whole parameter.
 using ReadValues = std::function<void(const ParameterSpec& parameter, int64_t begin, int64_t end, float* to)>;

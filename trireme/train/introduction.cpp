@@ -17,6 +17,7 @@
 #include "trireme/train/foresight.h"
 #include "trireme/train/run_profile.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/whole_weights.h"
 #include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
@@ -31,6 +32,9 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
   for (const std::string& remark : s.model.config.remarks()) lines.push_back("         " + remark);
   if (const model::DropoutRates& dropout = s.model.config.dropout; dropout.any())
     lines.push_back("dropout  " + dropout.describe() + "; evaluation drops nothing");
+  if (const auto bias = unmergeable_bias(s.model.config, s.model.adapters))
+    lines.push_back("warn     " + *bias +
+                    ": PEFT opens such adapters; generate, evaluate, merge_lora and convert do not");
   add(task.introduction());
   if (c.optimizer.lr_scaling != optim::LrScaling::none)
     lines.push_back(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}", scaled_lr(c),

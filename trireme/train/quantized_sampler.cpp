@@ -18,6 +18,7 @@ namespace {
 model::ModelConfig sampler_config(const Settings& settings, const model::ModelConfig& config) {
   model::ModelConfig sampler = merged_config(config, adapt::adapters_of(settings.lora, config));
   sampler.quantized = settings.grpo.rollout_quantize;
+  sampler.quantized_by = "grpo.rollout_quantize";
   return sampler;
 }
 

@@ -52,14 +52,18 @@ int64_t collecting_bytes(const std::vector<model::ParameterSpec>& whole, const m
   return (buffers + factors) * static_cast<int64_t>(sizeof(double));
 }
 
-void check_mergeable(const model::ModelConfig& config, const model::Adapters& adapters, std::string_view why) {
+std::optional<std::string> unmergeable_bias(const model::ModelConfig& config, const model::Adapters& adapters) {
   for (const adapt::Module& module : adapt::modules_of(config)) {
     const auto adapter = adapters.modules.find(module.name);
-    if (adapter == adapters.modules.end() || !adapter->second.bias || !module.bias.empty()) continue;
-    throw UsageError(
-        fmt::format("{}, and the bias of B (lora.bias) has no place in {}, which has no bias; leave one of the two out",
-                    why, module.name));
+    if (adapter != adapters.modules.end() && adapter->second.bias && module.bias.empty())
+      return fmt::format("the bias of B (lora.bias) has no place in {}, which has no bias", module.name);
   }
+  return std::nullopt;
+}
+
+void check_mergeable(const model::ModelConfig& config, const model::Adapters& adapters, std::string_view why) {
+  if (const auto bias = unmergeable_bias(config, adapters))
+    throw UsageError(fmt::format("{}, and {}; leave one of the two out", why, *bias));
 }
 
 WholeWeights::WholeWeights(engine::Engine& engine, const model::Model& model, comm::Communicator& world, On where)

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ std::vector<model::ParameterSpec> whole_parameters(const model::ModelConfig& mer
 
 /// Bytes that collecting takes on a rank that has the result, beside the weights themselves.
 int64_t collecting_bytes(const std::vector<model::ParameterSpec>& whole, const model::Adapters& adapters);
+
+/// What no merged model can express of these adapters: a bias of B without a bias in the base. Nothing if it can.
+std::optional<std::string> unmergeable_bias(const model::ModelConfig& config, const model::Adapters& adapters);
 
 /// Refuses adapters that no merged model can express; `why` begins the message. Errors    UsageError: a bias of B
 /// without a bias in the base

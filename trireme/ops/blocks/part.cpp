@@ -81,13 +81,13 @@ BlockPart whole_part(base::BlockFormat format, int64_t rows, int64_t columns) {
   return {.format = format, .rows = rows, .columns = columns, .row_spans = {{0, rows}}, .column_span = {0, columns}};
 }
 
-std::string cannot_divide(const BlockPart& part) {
+std::string cannot_divide(const BlockPart& part, std::string_view setting) {
   const base::BlockFormatTraits& format = base::traits_of(part.format);
   const int64_t together = format.in_rows() ? format.values : 2;
   const char* what = format.in_rows() ? "a block" : "a byte";
   if (part.columns % together != 0)
-    return fmt::format("has rows of {} elements, and {} holds {} of one row; {}leave quantize out", part.columns, what,
-                       together, format.in_rows() ? "take a format of bitsandbytes such as bnb.nf4, or " : "");
+    return fmt::format("has rows of {} elements, and {} holds {} of one row; {}leave {} out", part.columns, what,
+                       together, format.in_rows() ? "take a format of bitsandbytes such as bnb.nf4, or " : "", setting);
   for (const int64_t column : {part.column_span.begin, part.column_span.end})
     if (column % together != 0)
       return fmt::format(

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/block_format.h"
@@ -40,8 +41,9 @@ struct BlockPart {
 BlockPart whole_part(base::BlockFormat format, int64_t rows, int64_t columns);
 
 /// Why these blocks cannot be divided like this, and the way out, as the end of a sentence; "" if they can: what holds
-/// several elements of one row, a byte of bitsandbytes' formats or a block of GGUF's, stays whole.
-std::string cannot_divide(const BlockPart& part);
+/// several elements of one row, a byte of bitsandbytes' formats or a block of GGUF's, stays whole. `setting` asks for
+/// blocks.
+std::string cannot_divide(const BlockPart& part, std::string_view setting);
 
 /// Writes the part's record_bytes() of a quantized matrix.
 void write_record(const Quantized& matrix, const BlockPart& part, uint8_t* record);
