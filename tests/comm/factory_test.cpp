@@ -197,6 +197,15 @@ TEST(Store, ServerTakesOverAListeningSocket) {
   EXPECT_EQ(wait_for_text(*server.store, {}, "key", 0), "value");
 }
 
+TEST(Store, AClientWithoutATokenIsRefused) {
+  try {
+    open_store({.port = 1});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the token has 0 bytes"));
+  }
+}
+
 TEST(Store, UnreachableServerIsAnErrorWithTheAddress) {
   try {
     open_store({.port = 1, .token = std::string(32, 't'), .timeout = std::chrono::milliseconds(300)});

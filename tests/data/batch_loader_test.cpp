@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "refusal.h"
 #include "token_sets.h"
 #include "trireme/base/error.h"
 #include "trireme/data/window_dataset.h"
@@ -52,6 +53,19 @@ BatchLoader loader(int64_t shard, int64_t num_shards, int64_t first_sample = 0, 
                       .global_batch = global_batch,
                       .num_workers = num_workers},
                      first_sample);
+}
+
+TEST(BatchLoader, RefusesNumbersOutsideTheirBounds) {
+  EXPECT_EQ(refusal([] { loader(2, 2); }),
+            "shard_index 2 is not one of num_shards 2; shards count from 0 to their number less 1");
+  EXPECT_EQ(refusal([] { loader(0, 0); }),
+            "shard_index 0 is not one of num_shards 0; shards count from 0 to their number less 1");
+  EXPECT_EQ(refusal([] { loader(0, 1, 0, 16, -1); }),
+            "num_workers -1 must be at least 0; with 0 next() prepares batches itself");
+  EXPECT_EQ(refusal([] { loader(0, 1, -1); }), "first_sample -1 must be at least 0");
+  EXPECT_EQ(refusal([] { ValidationLoader(in_order(100), {.micro_batch = 0}); }),
+            "micro_batch 0 must be at least 1 sample");
+  EXPECT_NE(refusal([] { ValidationLoader(in_order(100), {}).batch(1000); }), "not refused");
 }
 
 TEST(LongestText, IsTheLongestDocumentThatIsLearned) {

@@ -1,6 +1,7 @@
 #include "trireme/data/sampler.h"
 #include "trireme/base/mix64.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +10,12 @@
 #include <set>
 #include <vector>
 
+#include "refusal.h"
+
 namespace trireme::data {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(Sampler, EverySampleComesOncePerEpoch) {
   for (const int64_t size : {1, 2, 17, 311}) {
@@ -108,6 +113,12 @@ TEST(Interleaving, DecimalWeightsAreKeptExactly) {
   EXPECT_EQ(Interleaving({70, 30}).counts(), (std::vector<int64_t>{7, 3}));
   EXPECT_EQ(Interleaving({0.693584, 0.306416}).counts(), (std::vector<int64_t>{43349, 19151}));
   EXPECT_EQ(Interleaving({1 / 3.0, 2 / 3.0}).period(), int64_t{1} << 20);
+}
+
+TEST(Interleaving, RefusesWeightsThatAreNone) {
+  EXPECT_THAT(refusal([] { Interleaving({}); }), HasSubstr("a mixture of 0 sources"));
+  for (const double weight : {0.0, -1.0, double(NAN), double(INFINITY)})
+    EXPECT_THAT(refusal([&] { Interleaving({1, weight}); }), HasSubstr("must be above 0 and finite"));
 }
 
 TEST(Interleaving, TheSmallestWeightStillGetsTurns) {

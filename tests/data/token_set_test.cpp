@@ -106,6 +106,18 @@ TEST_F(TokenSetTest, FilesOfOthersAreNotReplaced) {
   EXPECT_EQ(TokenSet::open(folder / "mine").num_tokens(), 5);
 }
 
+TEST_F(TokenSetTest, WhatAWriterCannotTakeIsRefused) {
+  using Ids = std::vector<int32_t>;
+  const std::vector<uint8_t> mask = {1, 0};
+  TokenSetWriter writer(folder / "set", 300), masked(folder / "masked", 300, /*with_mask=*/true);
+  EXPECT_THAT(refusal([&] { writer.append_document(Ids{1, 2}, mask); }), HasSubstr("is a set without a mask"));
+  EXPECT_THAT(refusal([&] { masked.append_document(Ids{1}, mask); }), HasSubstr("a mask of 2 bytes for 1 tokens"));
+  for (const int32_t id : {-1, 300})
+    EXPECT_THAT(refusal([&] { writer.append_document(Ids{id}); }), HasSubstr("is not in the vocabulary of 300"));
+  writer.append(Ids{1});
+  EXPECT_THAT(refusal([&] { writer.commit({}); }), HasSubstr("call end_document() first"));
+}
+
 TEST_F(TokenSetTest, MasksSayWhatIsLearned) {
   {
     TokenSetWriter writer(folder / "set", 300, true);

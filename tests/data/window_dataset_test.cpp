@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "refusal.h"
 #include "token_sets.h"
 #include "trireme/data/sample_stream.h"
 
@@ -65,6 +66,19 @@ TEST(WindowDataset, AWholeOnePadsItsLastWindow) {
   EXPECT_EQ(row.targets[2], 35);
   EXPECT_EQ(row.targets[3], kIgnoredTarget);
   EXPECT_EQ(row.inputs[3], 0);
+}
+
+TEST(WindowDataset, RefusesATextThatIsTooShort) {
+  const TemporaryFolder folder;
+  const auto tokens = counting_tokens(folder.path(), 16);
+  EXPECT_EQ(refusal([&] { WindowDataset(tokens, {.sequence = 16}); }),
+            "16 tokens are too few for a window of 16 and its targets; pass a text of at least 17 tokens, or take "
+            "shorter windows");
+  EXPECT_EQ(refusal([&] { WindowDataset(tokens, {.sequence = 0, .whole = true}); }),
+            "windows of sequence 0 hold nothing; it must be at least 1");
+  const TemporaryFolder other;
+  EXPECT_EQ(refusal([&] { WindowDataset(counting_tokens(other.path(), 1), {.sequence = 4, .whole = true}); }),
+            "a text of size 1 has no target; validation needs at least 2 tokens");
 }
 
 }  // namespace

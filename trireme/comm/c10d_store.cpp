@@ -8,6 +8,7 @@
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/store/client.h"
 #include "trireme/store/server.h"
+#include "trireme/store/token.h"
 
 namespace trireme::comm {
 namespace {
@@ -115,9 +116,14 @@ std::shared_ptr<store::Server> serve(const StoreOptions& options, const std::str
 }  // namespace
 
 StoreHandle open_store(const StoreOptions& options) {
+  const std::string token = options.token.empty() && options.is_server ? store::draw_token() : options.token;
+  if (!store::is_token(token))
+    throw UsageError(
+        fmt::format("[comm] open_store: the token has {} bytes, and a job's secret has {} to {}; pass the server's "
+                    "StoreHandle::token in StoreOptions::token",
+                    token.size(), store::kLeastTokenBytes, store::kMostTokenBytes));
   const auto start = Clock::now();
   try {
-    const std::string token = options.token.empty() && options.is_server ? store::draw_token() : options.token;
     const auto server = options.server ? options.server : options.is_server ? serve(options, token) : nullptr;
     const int port = server ? server->port() : options.port;
     const auto ends_the_wait = [options, start, said = false]() mutable {

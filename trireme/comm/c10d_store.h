@@ -45,8 +45,9 @@ struct StoreHandle {
 /// A server without listen_fd listens at 127.0.0.1. It runs as long as the returned store or a clone lives.
 ///
 /// Threads   may share a store; a waiting thread does not block the others
-/// Errors    CommError if the server is not reached, or the port not free, within the timeout, and at once if the
-///           server has another token. Exceptions of while_waiting pass through this call and the store's calls
+/// Errors    UsageError for a token that is none, such as a client's empty one; CommError if the server is not reached,
+///           or the port not free, within the timeout, and at once if the server has another token. Exceptions of
+///           while_waiting pass through this call and the store's calls
 StoreHandle open_store(const StoreOptions& options);
 
 void set_text(c10d::Store& store, const std::string& key, const std::string& text);

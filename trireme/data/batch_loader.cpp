@@ -10,8 +10,16 @@ namespace trireme::data {
 namespace {
 
 void check_shards(const BatchOptions& o) {
-  check_invariant(o.num_shards >= 1 && o.shard_index >= 0 && o.shard_index < o.num_shards,
-                  "shard_index is in [0, num_shards)");
+  if (o.num_shards < 1 || o.shard_index < 0 || o.shard_index >= o.num_shards)
+    throw UsageError(
+        fmt::format("shard_index {} is not one of num_shards {}; shards count from 0 to their number less 1",
+                    o.shard_index, o.num_shards));
+}
+
+BatchOptions checked_for_validation(const BatchOptions& o) {
+  check_shards(o);
+  if (o.micro_batch < 1) throw UsageError(fmt::format("micro_batch {} must be at least 1 sample", o.micro_batch));
+  return o;
 }
 
 BatchOptions checked(const BatchOptions& o) {
@@ -20,6 +28,9 @@ BatchOptions checked(const BatchOptions& o) {
     throw UsageError(
         fmt::format("train.global_batch_size {} is not a multiple of train.micro_batch_size {} of at least one sample",
                     o.global_batch, o.micro_batch));
+  if (o.num_workers < 0)
+    throw UsageError(
+        fmt::format("num_workers {} must be at least 0; with 0 next() prepares batches itself", o.num_workers));
   return o;
 }
 
@@ -67,7 +78,7 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleStream> samples, BatchOptio
       options_(checked(options)),
       per_step_((options.global_batch / options.micro_batch + options.num_shards - 1) / options.num_shards),
       first_sample_(first_sample) {
-  check_invariant(first_sample >= 0, "samples are numbered from 0");
+  if (first_sample < 0) throw UsageError(fmt::format("first_sample {} must be at least 0", first_sample));
   // The consumer uses one slot; the others are being prepared.
   for (int64_t i = 0; i < options.num_workers + 1; ++i)
     slots_.push_back({.rows = BatchRows(options.micro_batch, samples_->sequence())});
@@ -134,9 +145,9 @@ void BatchLoader::run(const std::stop_token& stop) {
 
 ValidationLoader::ValidationLoader(std::shared_ptr<const Dataset> dataset, BatchOptions options,
                                    int64_t max_micro_batches)
-    : dataset_(std::move(dataset)), options_(options), rows_(options.micro_batch, dataset_->sequence()) {
-  check_shards(options);
-  check_invariant(options.micro_batch >= 1, "a micro-batch holds at least one sample");
+    : dataset_(std::move(dataset)),
+      options_(checked_for_validation(options)),
+      rows_(options.micro_batch, dataset_->sequence()) {
   num_micro_batches_ = (dataset_->num_samples() + options.micro_batch - 1) / options.micro_batch;
   if (max_micro_batches > 0) num_micro_batches_ = std::min(num_micro_batches_, max_micro_batches);
 }
@@ -153,7 +164,9 @@ int64_t ValidationLoader::num_targets() const {
 }
 
 Batch ValidationLoader::batch(int64_t round) {
-  check_invariant(round >= 0 && round < num_rounds(), "a round of validation is in [0, num_rounds())");
+  if (round < 0 || round >= num_rounds())
+    throw UsageError(
+        fmt::format("there is no round {} of validation; ask for 0 to num_rounds() {} less 1", round, num_rounds()));
   Batch batch = rows_.batch();
   batch.micro_batch_index = round * options_.num_shards + options_.shard_index;
   batch.first_sample = batch.micro_batch_index * options_.micro_batch;

@@ -56,7 +56,8 @@ struct BatchRows {
 /// The loader for training: endless and shuffled. Background threads prepare micro-batches while the caller uses one.
 class BatchLoader {
  public:
-  /// Starts at sample `first_sample` of the run. UsageError if the batch sizes do not fit together.
+  /// Starts at sample `first_sample` of the run.
+  /// Errors    UsageError if the batch sizes do not fit together, or a number is outside its bounds
   BatchLoader(std::shared_ptr<const SampleStream> samples, BatchOptions options, int64_t first_sample = 0);
 
   /// This shard's micro-batch of the next turn. After the last turn of a global batch comes the first of the next one.

@@ -1,5 +1,7 @@
 #include "trireme/data/interleaving.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -57,10 +59,12 @@ std::vector<int64_t> whole_weights(const std::vector<double>& weights) {
 }  // namespace
 
 Interleaving::Interleaving(const std::vector<double>& weights) {
-  check_invariant(!weights.empty() && weights.size() <= std::numeric_limits<uint16_t>::max(),
-                  "a mixture has 1 to 65535 sources");
+  if (weights.empty() || weights.size() > std::numeric_limits<uint16_t>::max())
+    throw UsageError(fmt::format("a mixture of {} sources; pass the weights of 1 to 65535", weights.size()));
   for (const double weight : weights)
-    check_invariant(weight > 0 && std::isfinite(weight), "the weight of a source is above 0");
+    if (!(weight > 0 && std::isfinite(weight)))
+      throw UsageError(fmt::format(
+          "the weight {} of a source must be above 0 and finite; leave out sources without weight", weight));
   counts_ = whole_weights(weights);
   const int64_t period = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
   const auto n = static_cast<int64_t>(counts_.size());

@@ -16,6 +16,7 @@ namespace trireme::data {
 class Interleaving {
  public:
   /// `weights` has at least one number. Each is finite and above 0, in any unit.
+  /// Errors    UsageError for other weights
   explicit Interleaving(const std::vector<double>& weights);
 
   struct Turn {

@@ -145,6 +145,7 @@ class TokenSetWriter {
   void discard() { keeps_parts_ = false; }
 
   /// `mask` is as long as `ids`; empty: the set has no mask, or all `ids` are to be learned.
+  /// Errors    UsageError for a mask of another length, or of a set without one, and for ids outside the vocabulary
   void append_document(std::span<const int32_t> ids, std::span<const uint8_t> mask = {});
 
   /// Adds a piece of a document. The pieces since the last end_document() belong together.
@@ -157,6 +158,7 @@ class TokenSetWriter {
   /// Completes the set: fills in the rest of `about`, writes it, and returns it as the sidecar has it.
   ///
   /// Cost      reads the tokens once for their fingerprint
+  /// Errors    UsageError inside a document
   TokenSetAbout commit(TokenSetAbout about);
 
  private:

@@ -143,13 +143,19 @@ void TokenSetWriter::append_document(std::span<const int32_t> ids, std::span<con
 }
 
 void TokenSetWriter::append(std::span<const int32_t> ids, std::span<const uint8_t> mask) {
-  check_invariant(mask.empty() || (mask_ && mask.size() == ids.size()),
-                  "a mask has a byte for each token of a set with one");
+  if (!mask.empty() && !mask_)
+    throw UsageError(
+        fmt::format("{} is a set without a mask; make its writer with_mask, or append without one", prefix_.string()));
+  if (!mask.empty() && mask.size() != ids.size())
+    throw UsageError(fmt::format("{}: a mask of {} bytes for {} tokens; a mask has one byte for each token",
+                                 prefix_.string(), mask.size(), ids.size()));
   const auto width = static_cast<size_t>(bytes_per_token(type_));
   packed_.resize(ids.size() * width);
   std::byte* out = packed_.data();
   for (const int32_t id : ids) {
-    check_invariant(id >= 0 && id < vocab_size_, "a tokenizer's ids lie inside its vocabulary");
+    if (id < 0 || id >= vocab_size_)
+      throw UsageError(fmt::format("{}: the token {} is not in the vocabulary of {}; pass its tokenizer's vocab_size",
+                                   prefix_.string(), id, vocab_size_));
     std::memcpy(out, &id, width);  // little-endian: the low bytes come first
     out += width;
   }
@@ -214,7 +220,9 @@ void TokenSetWriter::appear(Part& part, const char* suffix) {
 }
 
 TokenSetAbout TokenSetWriter::commit(TokenSetAbout about) {
-  check_invariant(at_.sequence_tokens == 0 && at_.document_sequences == 0, "a set is committed between documents");
+  if (at_.sequence_tokens != 0 || at_.document_sequences != 0)
+    throw UsageError(
+        fmt::format("{}: a set is committed between documents; call end_document() first", prefix_.string()));
   finish_index();
   std::vector<fs::path> files;
   for (Part* part : {&bin_, &idx_, mask_ ? &*mask_ : nullptr}) {

@@ -1,5 +1,7 @@
 #include "trireme/data/window_dataset.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "trireme/base/error.h"
@@ -12,12 +14,19 @@ constexpr uint64_t kOffsetStream = 1;  // of the seed; sampler.cpp has the other
 
 WindowDataset::WindowDataset(TokenRange tokens, WindowOptions options) : tokens_(std::move(tokens)), options_(options) {
   const int64_t size = tokens_.size(), sequence = options_.sequence;
+  if (sequence < 1)
+    throw UsageError(fmt::format("windows of sequence {} hold nothing; it must be at least 1", sequence));
   if (options_.whole) {
-    check_invariant(sequence >= 1 && size >= 2, "validation text holds at least one target");
+    if (size < 2)
+      throw UsageError(fmt::format("a text of size {} has no target; validation needs at least 2 tokens", size));
     num_samples_ = (size - 1 + sequence - 1) / sequence;
     return;
   }
-  check_invariant(sequence >= 1 && size > sequence, "a corpus holds at least one sample of one token");
+  if (size <= sequence)
+    throw UsageError(
+        fmt::format("{} tokens are too few for a window of {} and its targets; pass a text of at least {} tokens, or "
+                    "take shorter windows",
+                    size, sequence, sequence + 1));
   num_samples_ = std::max<int64_t>(1, (size - 1) / sequence - 1);
   num_offsets_ = std::min(sequence, size - num_samples_ * sequence);
 }

@@ -21,6 +21,7 @@ struct WindowOptions {
 class WindowDataset final : public Dataset {
  public:
   /// `tokens` has at least sequence + 1 tokens; with `whole`, at least 2.
+  /// Errors    UsageError if it has fewer, or sequence is below 1
   WindowDataset(TokenRange tokens, WindowOptions options);
 
   int64_t num_samples() const override { return num_samples_; }
