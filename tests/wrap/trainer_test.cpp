@@ -109,6 +109,28 @@ TEST(Trainer, SparseGradientsTrainAsDenseOnes) {
   EXPECT_LE((tables[0] - tables[1]).abs().max().item<double>(), 1e-6);  // rows that occur twice are added in any order
 }
 
+TEST(Trainer, MuonTrainsAModelWhoseMatricesLieApart) {
+  const TrainerOptions options{.optimizer = optim::options_of(optim::Rule::muon)};
+  const auto build = [](const model::Grouping& grouping) {
+    std::vector<Wrapped> parts = two_layers();
+    parts.insert(parts.begin() + 1, wrap("middle", torch::nn::Linear(5, 5)));
+    return build_model(std::move(parts), kExample, {}, {}, grouping);
+  };
+  EXPECT_THAT(message_of<UsageError>([&] { Trainer(build({}), options); }), HasSubstr("Grouping::matrices_apart"));
+  Trainer trainer(build({.matrices_apart = true}), options);
+  std::vector<double> losses;
+  for (int step = 0; step < 2; ++step) {
+    trainer.backward(kExample.inputs, kExample.targets);
+    losses.push_back(trainer.step(1e-2).loss);
+  }
+  EXPECT_LT(losses[1], losses[0]);
+}
+
+TEST(Trainer, SaysThatAPipelineHasMoreStagesThanThereAreParts) {
+  EXPECT_THAT(refusal_of({.ranks = {.backend = "dry_run", .size = 3}, .mesh = {.pp = 3, .shard = 1}}),
+              HasSubstr("3 pipeline stages for 2 units (embedding, blocks and head, or wrapped parts)"));
+}
+
 TEST(Trainer, RefusesALearningRateThatIsNoneAndKeepsItsMicroBatches) {
   Trainer trainer(build_model(two_layers(), kExample), TrainerOptions{});
   trainer.backward(kExample.inputs, kExample.targets);

@@ -39,7 +39,7 @@ struct TrainerOptions {
   bool local_accumulation = false;  ///< a rank sums its micro-batches' gradients and reduces them once a step;
                                     ///< the result's bits then depend on the number of ranks
   /// AdamW with torch.optim's defaults. For another rule with its own defaults: optim::options_of(optim::Rule::sgd).
-  /// {.rule = ...} alone keeps those of AdamW. Muon needs a model built with {.matrices_apart = true} (model::Grouping).
+  /// {.rule = ...} alone keeps those of AdamW. Muon needs a model built with model::Grouping{.matrices_apart = true}.
   /// lr and step are set by step().
   optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};
   /// The optimizer inside the backward pass (optimizer.in_backward), with neither max_norm nor gradients in float16.

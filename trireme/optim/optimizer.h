@@ -42,7 +42,7 @@ struct OptimizerOptions {
 /// A rule's options with torch.optim's defaults (Lion: those of its paper); lr and step are 0.
 OptimizerOptions options_of(Rule rule);
 
-/// The same for the rule named AdamW, Adam, SGD or Lion.
+/// The same of any rule, by its name in settings: AdamW, SGD, Muon, ...
 /// Errors    UsageError for another name
 OptimizerOptions options_of(std::string_view name);
 
