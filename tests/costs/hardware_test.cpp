@@ -88,6 +88,20 @@ TEST(Hardware, MistakesInAFileAreToldInOneSentence) {
         HasSubstr("leaves nothing of a device's memory of 80 GB"));
 }
 
+// A rate is divided by them.
+TEST(Hardware, MeasuredRowsOfNothingAreRefused) {
+  const std::string text = "name: x\npeak: {fp32: 1}\nmemory_rate: 1\nmeasured:\n  ";
+  const auto refusal_of = [&](const std::string& rows) {
+    return refusal([&] { read_hardware(file_of(text + rows)); });
+  };
+  EXPECT_EQ(refusal_of("collectives:\n    - move 1 4096 1e-5\n"), "");
+  EXPECT_THAT(refusal_of("collectives:\n    - move 1 0 1e-5\n"),
+              HasSubstr("measured.collectives has the row 'move 1 0"));
+  EXPECT_THAT(refusal_of("collectives:\n    - send 0 8 1e-5\n"), HasSubstr("measured.collectives has the row 'send 0"));
+  EXPECT_THAT(refusal_of("operations:\n    - norm fp32 0x1 8 8 1 1e-5\n"),
+              HasSubstr("measured.operations has the row"));
+}
+
 TEST(Hardware, ClustersAreMachinesTimesDevices) {
   const auto sizes = [](const std::string& text) {
     const Cluster c = parse_cluster(text);

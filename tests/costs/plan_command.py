@@ -93,6 +93,22 @@ def explains_adapters_and_rings(r):
         ring.check(rate in line, f"the ring with {more} is of its ranks' link", line)
 
 
+def explains_a_rank_of_a_mesh(r):
+    """Lines of a rank say what it has of a model that other axes divide: stages, matrices, tokens."""
+    def by_hand(*mesh):
+        text = figures(r, *SMALL, "--cluster", "2x4xA100-80", *mesh, "--explain")[1]
+        stage0 = re.search(r"^  ZeRO .* stage 0 ([\d.e-]+) GB", text, re.M)
+        layer = re.search(r"a layer of GPT = ([\d.e-]+) GB", text)
+        tokens = re.search(r"; here (\d+)$", text, re.M)
+        return [float(found.group(1)) for found in (stage0, layer, tokens)], text
+    (states, layer, tokens), text = by_hand()
+    ring.check("18 N = " in text and "what Trireme does in bf16-mixed with AdamW\n" in text, "18 bytes are those of a format and an optimizer", text)
+    for mesh, parts in ((["--mesh.tp", "2"], (2, None, 1)), (["--mesh.pp", "2"], (2, 1, 1)), (["--mesh.cp", "2"], (1, 2, 2))):
+        found, text = by_hand(*mesh)
+        for own, whole, part, what in zip(found, (states, layer, tokens), parts, ("states", "activations", "tokens")):
+            ring.check(part is None or abs(own * part / whole - 1) < 0.01, f"{what} of a rank with {mesh}", text)
+
+
 def fits(r):
     """What --fit finds fits, and one more does not."""
     words = ["llama-3.2-1b", "--cluster", "1xA10", "--train.max_seq_length", "2048", "--recompute", "full"]
@@ -402,6 +418,17 @@ def calibrates_and_predicts(r):
     ring.check(planned.code == 0 and json.loads((r.folder / "this.json").read_text())["ranks"] == 2, "plan takes them, too", str(planned))
     result = r.run([r.program, "pretrain", *words, "--predict", "--out_dir", str(r.folder / "none")], env=ring.environment(XDG_CONFIG_HOME=str(r.folder / "empty")))
     ring.check(result.code == 2 and not (r.folder / "none").exists() and "bench calibrate" in result.err, "without a file --predict is refused before anything is written", str(result))
+    result = r.run([r.program, "pretrain", *words, "--predict", "--offload.optimizer", "disk", "--out_dir", str(r.folder / "none")],
+                   env=ring.environment(XDG_CONFIG_HOME=str(without_disk(r))))
+    ring.check(result.code == 2 and not (r.folder / "none").exists() and "the hardware this has no disk.rate" in result.err, "and so it is with a file that lacks what the step needs", str(result))
+
+
+def without_disk(r):
+    """A folder of settings with a file of this machine that knows no disk."""
+    home = r.folder / "without-disk"
+    (home / "trireme").mkdir(parents=True)
+    (home / "trireme/hardware.yaml").write_text("name: this\nmemory_rate: 10\npeak: {fp32: 0.1}\nshares_cores: true\n")
+    return home
 
 
 def page(r):
@@ -436,6 +463,7 @@ with ring.Ring(sys.argv[1]) as r:
     adds_up(r)
     says_what_to_try(r)
     explains_adapters_and_rings(r)
+    explains_a_rank_of_a_mesh(r)
     fits(r)
     fits_past_refused_values(r)
     counts_host_memory(r)

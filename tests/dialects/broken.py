@@ -35,7 +35,7 @@ with ring.Ring(sys.argv[1]) as r:
         source = draw.choice(files)
         path = r.folder / f"broken{tried}{source.suffix}"
         path.write_text(break_one(draw, source.read_text()))
-        result = r.run([r.program, "explain", "config", "llama-5m", "--config", str(path), "--devices", "2"])
+        result = r.run([r.program, "explain", "config", "--config", str(path), "--devices", "2"])
         ring.require(result.code in (0, 2) and tried < 10 * REFUSED, f"{path.name} is right or refused", f"{path.read_text()}{result}")
         if result.code == 0:
             continue

@@ -146,7 +146,7 @@ with ring.Ring(sys.argv[1]) as r:
         ranks = draw.choice([1, 2, 4, 8])
         path = r.folder / f"file{number}.json"
         path.write_text(json.dumps(one_file(draw)))
-        theirs, ours = what_deepspeed_reads(path, ranks), judging.what_we_read(r, "llama-5m", "--config", str(path), "--devices", str(ranks))
+        theirs, ours = what_deepspeed_reads(path, ranks), judging.what_we_read(r, "--config", str(path), "--devices", str(ranks))
         if is_refused := isinstance(ours, str):
             ring.require("train_" in ours or "gradient_accumulation" in ours, "only batches are refused", f"{path.read_text()}\n{ours}")
         ring.require((theirs is None) == is_refused, f"both take {path.name} on {ranks} ranks, or neither",

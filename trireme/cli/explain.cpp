@@ -92,6 +92,18 @@ int explain_settings(Arguments words) {
   return 0;
 }
 
+// Refuses what a run refuses once it knows its model. No step is planned, so this takes next to no time.
+void check_run(const ParsedSettings& parsed) {
+  if (parsed.settings.model.name.empty()) return;
+  const bool classifies = parsed.settings.task == train::Learning::classify;
+  // Data may say how many labels there are.
+  if (classifies && !model::config_of(parsed.settings.model).is_classifier()) return;
+  ParsedSettings run = parsed;
+  complete_plan(run);
+  validate(run.settings, world_size(run.settings));
+  train::check_model(run.settings, model::config_of(run.settings.model));
+}
+
 // Prints the table before it refuses: the table shows where a wrong value came from.
 int explain_config(const ParsedSettings& parsed) {
   if (!parsed.accounts.empty()) fmt::print("{}\n", dialects::explain(parsed.accounts));
@@ -106,11 +118,7 @@ int explain_config(const ParsedSettings& parsed) {
   }
   refuse_unread(parsed);
   validate(settings, world_size(settings));
-  if (!settings.model.name.empty() && settings.accelerator == engine::Accelerator::cuda) {
-    ParsedSettings run = parsed;
-    complete_plan(run);
-    train::check_model(run.settings, model::config_of(run.settings.model));
-  }
+  check_run(parsed);
   return 0;
 }
 
@@ -234,7 +242,12 @@ int run_explain(Arguments arguments) {
   train::take_over_run(parsed);
   if (name == "memory" || name == "schedule") complete_plan(parsed);
   if (name == "config") return explain_config(parsed);
-  if (name == "mesh") refuse_unread(parsed), fmt::print("{}", mesh_text(parsed.settings));
+  if (name == "mesh") {
+    refuse_unread(parsed);
+    const std::string text = mesh_text(parsed.settings);  // which refuses what needs no model
+    check_run(parsed);
+    fmt::print("{}", text);
+  }
   if (name == "schedule") explain_schedule(parsed, view);
   if (name == "memory") fmt::print("{}", memory_text(parsed.settings, static_cast<int>(view.rank)));
   if (name == "generate") explain_generate(parsed, static_cast<int>(view.rank));

@@ -56,7 +56,8 @@ void read_measured(Hardware& h, const std::string& where) {
     in >> o.name >> dtype >> busy >> o.m >> o.n >> o.k >> o.seconds;
     const auto ranks = ranks_by_threads(busy);
     const auto known = dtype_of(dtype);
-    if (in.fail() || !ranks || !known || !(o.seconds > 0))
+    const bool computes = ranks && ranks->first > 0 && ranks->second > 0;
+    if (in.fail() || !computes || !known || !(o.seconds > 0))
       refuse_row(where, "measured.operations", row, "product_nt bf16 1x2 512 1024 256 1.2e-05");
     o.dtype = *known, o.ranks = ranks->first, o.threads = ranks->second;
     h.measured_operations.push_back(o);
@@ -65,7 +66,8 @@ void read_measured(Hardware& h, const std::string& where) {
     std::istringstream in(row);
     MeasuredCollective c;
     in >> c.name >> c.ranks >> c.bytes >> c.seconds;
-    if (in.fail() || !(c.seconds > 0)) refuse_row(where, "measured.collectives", row, "all_gather 2 1048576 2.1e-04");
+    if (in.fail() || c.ranks < 1 || c.bytes < (c.name == "move" ? 1 : 0) || !(c.seconds > 0))
+      refuse_row(where, "measured.collectives", row, "all_gather 2 1048576 2.1e-04");
     h.measured_collectives.push_back(c);
   }
 }

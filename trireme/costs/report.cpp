@@ -291,26 +291,33 @@ std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machin
   } else {
     line("states", fmt::format("12 N = {}  bf16 weights and gradients, moments in fp32, no masters", gb(12 * n)));
     line("", fmt::format("16 N = {}  with masters in fp32, or everything in fp32", gb(16 * n)));
-    line("", fmt::format("18 N = {}  with masters, and gradients summed in fp32: what Trireme does", gb(18 * n)));
+    line("", fmt::format(
+                 "18 N = {}  with masters, and gradients summed in fp32: what Trireme does in bf16-mixed with AdamW",
+                 gb(18 * n)));
   }
+  const int tp = r.size(comm::Axis::tp), cp = r.size(comm::Axis::cp), stages = plan.stages.ranks;
   if (ranks > 1) {
-    line("ZeRO", fmt::format("16 {} over {} ranks: stage 0 {}, 1 {}, 2 {}, 3 {} a rank", frozen > 0 ? "x trained" : "N",
-                             ranks, gb(plan::zero_bytes(0, trained, ranks)), gb(plan::zero_bytes(1, trained, ranks)),
-                             gb(plan::zero_bytes(2, trained, ranks)), gb(plan::zero_bytes(3, trained, ranks))));
+    const double part = trained / tp / stages;  // of a rank's stage and matrices
+    std::string divided = tp > 1 ? fmt::format(" / tp {}", tp) : "";
+    if (stages > 1) divided += fmt::format(" / pp {}", stages);
+    line("ZeRO",
+         fmt::format("16 {}{} over {} ranks: stage 0 {}, 1 {}, 2 {}, 3 {} a rank", frozen > 0 ? "x trained" : "N",
+                     divided, ranks, gb(plan::zero_bytes(0, part, ranks)), gb(plan::zero_bytes(1, part, ranks)),
+                     gb(plan::zero_bytes(2, part, ranks)), gb(plan::zero_bytes(3, part, ranks))));
     line("", fmt::format(
                  "they save {:.3g}, {:.3g} and {:.3g} times: optimizer state is divided, then gradients, then weights",
                  plan::zero_saving(1, ranks), plan::zero_saving(2, ranks), plan::zero_saving(3, ranks)));
   }
   const plan::LayerShape layer{.sequence = double(r.shape.sequence),
-                               .micro_batch = double(r.shape.micro_batch),
+                               .micro_batch = double(r.shape.micro_batch) / cp,  // whose ranks divide tokens, not keys
                                .hidden = double(c.hidden_size),
                                .heads = double(c.num_attention_heads),
-                               .tensor_parallel = double(r.size(comm::Axis::tp)),
+                               .tensor_parallel = double(tp),
                                .sequence_parallel = r.sequence_parallel};
   const double layers = double(c.num_hidden_layers) / plan.stages.ranks;
-  line("activations",
-       fmt::format("s b h (34 + 5 a s / h) a layer of GPT = {}; {:g} layers {}", gb(plan::activation_bytes(layer)),
-                   layers, gb(layers * plan::activation_bytes(layer))));
+  line("activations", fmt::format("s b h (34 + 5 a s / h){} a layer of GPT = {}; {:g} layers {}",
+                                  cp > 1 ? fmt::format(" / cp {}", cp) : "", gb(plan::activation_bytes(layer)), layers,
+                                  gb(layers * plan::activation_bytes(layer))));
   line("", fmt::format("without scores, as flash attention leaves them: {}; with recomputation of all: {}",
                        gb(layers * plan::activation_bytes(layer, plan::ActivationsKept::selective)),
                        gb(layers * plan::activation_bytes(layer, plan::ActivationsKept::inputs))));
@@ -358,7 +365,7 @@ std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machin
     line("gathers",
          fmt::format("hide behind arithmetic from {:.0f} tokens a rank and micro-batch on, at half the peak; here {}",
                      plan::tokens_that_hide_gathers(2, 0.5 * peak / world, 1e9 * ring_rate(machines, gather)),
-                     r.shape.tokens()));
+                     r.shape.tokens() / cp));
   if (plan.stages.ranks > 1)
     line("bubble",
          fmt::format("(p - 1) / (m + p - 1) = {:.1f} % of a 1F1B step for p = {} and m = {}; explain schedule "

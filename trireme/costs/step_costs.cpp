@@ -18,24 +18,6 @@ namespace {
 using schedule::Action;
 using schedule::ActionKind;
 
-// Refuses what the hardware's figures say nothing about.
-void check_machines(const plan::StepPlan& plan, const Machines& machines) {
-  const Hardware& h = machines.hardware;
-  const int64_t world = plan.request.mesh.world_size();
-  if (world == 1) return;
-  if (h.shares_cores) {
-    if (world > machines.ranks)
-      throw UsageError(fmt::format("the hardware {} was measured on one machine, and {} ranks need {} of them", h.name,
-                                   world, (world + machines.ranks - 1) / machines.ranks));
-    return;
-  }
-  const bool leaves = world > machines.ranks;
-  if (h.inside.rate <= 0 && machines.ranks > 1)
-    throw UsageError(fmt::format("the hardware {} has no inside.rate, which several ranks of a machine need", h.name));
-  if (leaves && h.between.rate <= 0)
-    throw UsageError(fmt::format("the hardware {} has no between.rate, which ranks on several machines need", h.name));
-}
-
 comm::Operation operation_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::reduce_gradient:
@@ -218,21 +200,11 @@ class Coster {
     const Hardware& h = machines_.hardware;
     const double bytes = double(a.bytes);
     if (a.queue.lane == schedule::kDiskLane) {
-      if (h.disk_rate <= 0)
-        throw UsageError(
-            fmt::format("the hardware {} has no disk.rate, which offloading to a disk needs; trireme bench calibrate "
-                        "measures this machine's",
-                        h.name));
       const double ranks = double(std::min<int64_t>(machines_.ranks, plan_.request.mesh.world_size()));
       const double work = h.shares_cores ? add(causes, base::Activity::offload, 1e-9 * bytes * h.disk_work) : 0;
       return {.compute = work, .transfer = bytes * ranks / (1e9 * h.disk_rate)};
     }
     if (h.shares_cores) return {.compute = add(causes, base::Activity::offload, moving(2 * bytes, 1))};
-    if (h.host_rate <= 0)
-      throw UsageError(fmt::format(
-          "the hardware {} has no host.rate, which offloading to host memory needs; trireme bench calibrate "
-          "--accelerator cuda measures this machine's",
-          h.name));
     return {.transfer = bytes / (1e9 * h.host_rate)};
   }
 
@@ -343,8 +315,31 @@ double moved_bytes(const plan::StepPlan& plan) {
   return bytes;
 }
 
+void check_figures(const plan::StepRequest& request, const Machines& machines) {
+  const Hardware& h = machines.hardware;
+  const int64_t world = request.mesh.world_size();
+  if (request.offload.uses(schedule::Tier::disk) && h.disk_rate <= 0)
+    throw UsageError(
+        fmt::format("the hardware {} has no disk.rate, which offloading to a disk needs; trireme bench calibrate "
+                    "measures this machine's",
+                    h.name));
+  if (request.offload.uses(schedule::Tier::cpu) && !h.shares_cores && h.host_rate <= 0)
+    throw UsageError(
+        fmt::format("the hardware {} has no host.rate, which offloading to host memory needs; trireme bench calibrate "
+                    "--accelerator cuda measures this machine's",
+                    h.name));
+  if (h.shares_cores && world > machines.ranks)
+    throw UsageError(fmt::format("the hardware {} was measured on one machine, and {} ranks need {} of them", h.name,
+                                 world, (world + machines.ranks - 1) / machines.ranks));
+  if (h.shares_cores || world == 1) return;
+  if (h.inside.rate <= 0 && machines.ranks > 1)
+    throw UsageError(fmt::format("the hardware {} has no inside.rate, which several ranks of a machine need", h.name));
+  if (world > machines.ranks && h.between.rate <= 0)
+    throw UsageError(fmt::format("the hardware {} has no between.rate, which ranks on several machines need", h.name));
+}
+
 Prediction predict(const model::Model& model, const plan::StepPlan& plan, const Machines& machines) {
-  check_machines(plan, machines);
+  check_figures(plan.request, machines);
   Prediction p;
   p.lists = plan::stage_lists(model, plan, schedule::List::train);
   p.programs = plan::rank_programs(plan, p.lists);

@@ -71,10 +71,14 @@ struct Prediction {
   Prediction(Prediction&&) = default;
 };
 
+/// Refuses hardware whose figures say nothing of what the step needs: links, host memory, a disk. No step is recorded.
+/// Errors    UsageError naming the hardware and the key
+void check_figures(const plan::StepRequest& request, const Machines& machines);
+
 /// Predicts a training step of all ranks.
 ///
 /// Cost      recording the units, some milliseconds; then O(actions x ranks)
-/// Errors    UsageError: hardware that says nothing of the links that the ranks need
+/// Errors    as check_figures()
 Prediction predict(const model::Model& model, const plan::StepPlan& plan, const Machines& machines);
 
 }  // namespace trireme::costs

@@ -48,8 +48,9 @@ AxisTraffic copies(const Step& step) {
 
 AxisTraffic shards(const Step& step) {
   const bool whole = step.settings.strategy == plan::Strategy::zero1;
+  // What a list has at hand from a forward it does not gather again for the backward behind it.
   const std::string weights =
-      step.gathers_each_use() ? fmt::format("{} (forward and backward)", times(2 * step.micro_batches)) : "once";
+      step.gathers_each_use() ? fmt::format("up to {} (forward and backward)", times(2 * step.micro_batches)) : "once";
   return {"shard", step.mesh.shard, whole ? "weights, whole gradients" : "weights, gradients of shards",
           fmt::format("weights {}, gradients {}", weights, times(step.reductions()))};
 }

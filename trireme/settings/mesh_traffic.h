@@ -15,7 +15,7 @@ struct AxisTraffic {
   std::string_view axis;    ///< "pp", "replicate", "shard", "cp", "tp"
   int64_t size;             ///< ranks
   std::string travels;      ///< "weights, gradients of shards"
-  std::string per_step;     ///< "weights 16 times, gradients 8 times"
+  std::string per_step;     ///< "weights up to 16 times (forward and backward), gradients 8 times"
 };
 
 /// A row for each axis of more than one rank, outer to inner, for settings that validate() accepts.

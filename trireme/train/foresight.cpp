@@ -33,6 +33,13 @@ costs::Machines machines_of(const Session& s) {
           .threads = at::get_num_threads()};
 }
 
+// Before ranks start.
+costs::Machines machines_of(const Settings& settings) {
+  return {.hardware = costs::read_hardware(hardware_of(settings)),
+          .ranks = settings.devices.value_or(1),
+          .threads = threads_of_a_rank(settings)};
+}
+
 std::string describe(const Settings& settings, const costs::Prediction& predicted, int64_t tokens_per_step) {
   std::string parts;
   for (const base::ActivityName& c : base::kActivities)
@@ -46,10 +53,7 @@ std::string describe(const Settings& settings, const costs::Prediction& predicte
 }  // namespace
 
 std::string foresee(const Settings& settings, const model::Model& model, const plan::StepPlan& plan) {
-  const costs::Machines machines{.hardware = costs::read_hardware(hardware_of(settings)),
-                                 .ranks = settings.devices.value_or(1),
-                                 .threads = threads_of_a_rank(settings)};
-  return describe(settings, costs::predict(model, plan, machines),
+  return describe(settings, costs::predict(model, plan, machines_of(settings)),
                   settings.train.global_batch_size * plan.request.shape.sequence);
 }
 
@@ -57,7 +61,10 @@ Foresight::Foresight(const Session& session)
     : s_(session), predicted_(costs::predict(session.model, session.engine->plan(), machines_of(session))) {}
 
 void check_foresight(const Settings& settings) {
-  if (settings.predict) costs::read_hardware(hardware_of(settings));
+  if (!settings.predict) return;
+  const costs::Machines machines = machines_of(settings);
+  costs::check_figures(
+      step_request(settings, model::config_of(settings.model), 0, static_cast<int>(world_size(settings))), machines);
 }
 
 std::string Foresight::before() const { return describe(s_.settings, predicted_, s_.tokens_per_step()); }

@@ -51,7 +51,9 @@ class Foresight {
 /// Errors    as check_foresight
 std::string foresee(const Settings& settings, const model::Model& model, const plan::StepPlan& plan);
 
-/// Errors    UsageError: a run with settings.predict on a machine without a hardware file for its processors or its GPU
+/// Errors    UsageError: a run with settings.predict on a machine without a hardware file for its processors or its
+/// GPU;
+///           as costs::check_figures()
 void check_foresight(const Settings& settings);
 
 }  // namespace trireme::train

@@ -20,6 +20,7 @@
 #include "trireme/engine/offload_room.h"
 #include "trireme/launch/identity/core_share.h"
 #include "trireme/optim/parameter_rules.h"
+#include "trireme/plan/step_layouts.h"
 #include "trireme/schedule/pipeline.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
@@ -362,6 +363,7 @@ void check_model(const Settings& settings, const model::ModelConfig& config) {
   const plan::StepRequest request = step_request(settings, config, 0, static_cast<int>(world_size(settings)));
   const model::Model model = build_run_model(settings, config, request);
   if (settings.accelerator == engine::Accelerator::cuda) engine::check_gpu(model, request, settings.engine.poison);
+  plan::plan_without_lists(model, request);
 }
 
 int64_t plan_host(const Settings& settings) {

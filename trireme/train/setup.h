@@ -77,7 +77,7 @@ std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const std::filesystem::pat
 int threads_of_a_rank(const Settings& settings);
 
 /// Refuses a model that these settings cannot train, and what ranks on GPUs do not compute. No GPU is looked for.
-/// Errors    UsageError, in one sentence; as step_request() and build_run_model()
+/// Errors    UsageError, in one sentence; as step_request(), build_run_model() and plan::plan_without_lists()
 void check_model(const Settings& settings, const model::ModelConfig& config);
 
 /// Plans the step without allocating it. Returns the bytes of host memory that the arenas of all ranks of the first
