@@ -357,6 +357,9 @@ TEST(Refusals, OfFilesOfTheModelThatIsRead) {
                   testing::AllOf(HasSubstr(fmt::format("{}/{} is a file of the model in {}", model, name, model)),
                                  HasSubstr("name one in another folder")));
   EXPECT_EQ(refusal_of_places(fmt::format("--evaluate.checkpoint {0} --evaluate.json {0}/new.json", model)), "");
+  std::ofstream(fs::path(model) / "old.json") << "{}";
+  EXPECT_EQ(refusal_of_places(fmt::format("--evaluate.checkpoint {0} --evaluate.json {0}/old.json", model)), "")
+      << "an earlier result";
   EXPECT_EQ(refusal_of_places(fmt::format("--evaluate.checkpoint other --evaluate.json {}/config.json", model)), "")
       << "which nothing reads";
   fs::remove_all(run);

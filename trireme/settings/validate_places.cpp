@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -64,12 +65,35 @@ struct NamedFile {
   fs::path path;
 };
 
+// Whether a file of a model's folder is part of the model. An earlier result may lie beside them.
+bool is_part_of_a_model(const fs::path& file) {
+  constexpr std::array<std::string_view, 8> kEndings = {".safetensors", ".index.json", ".bin",   ".pth",
+                                                        ".gguf",        ".model",      ".jinja", ".distcp"};
+  constexpr std::array<std::string_view, 13> kNames = {"config.json",
+                                                       "generation_config.json",
+                                                       "adapter_config.json",
+                                                       "manifest.json",
+                                                       "trireme_state.json",
+                                                       "settings.yaml",
+                                                       "tokenizer.json",
+                                                       "tokenizer_config.json",
+                                                       "special_tokens_map.json",
+                                                       "added_tokens.json",
+                                                       "vocab.json",
+                                                       "vocab.txt",
+                                                       "merges.txt"};
+  const std::string name = file.filename().string();
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
 // The folder of a model that a setting names, or a checkpoint in a run's folder that one names, if `target` is a file
-// of it. A folder's other files are not told from the model's own.
+// of it.
 std::optional<fs::path> model_that_holds(const fs::path& target, const std::vector<NamedFile>& named) {
   const fs::path folder = fs::absolute(target).lexically_normal().parent_path();
   const auto has = [&](const char* name) { return is_there(folder / name); };
-  if (!is_there(target) || !(has("config.json") || has("adapter_config.json") || has("manifest.json")))
+  if (!is_there(target) || !is_part_of_a_model(target) ||
+      !(has("config.json") || has("adapter_config.json") || has("manifest.json")))
     return std::nullopt;
   for (const NamedFile& other : named) {
     std::error_code ignored;
