@@ -173,6 +173,9 @@ TEST(ToGiveAgain, IsWhatACheckpointDoesNotKeepOrHasOtherwise) {
             "--strategy no_shard --train.max_steps 400 --mesh.tp 2 ");
   EXPECT_EQ(words("train.max_tokens=400 optimizer.lr=2e-4 data.on_change=restart"),
             "--data.on_change restart --train.max_tokens 400 --optimizer.lr 0.0002 ");
+  const std::string mesh = "train.max_steps=100 optimizer.lr=1e-4 pipeline.schedule=zb_v mesh.context=ulysses ";
+  EXPECT_EQ(words(mesh), "") << "nothing reads them without mesh.pp and mesh.cp";
+  EXPECT_THAT(words(mesh + "mesh.pp=2"), HasSubstr("--pipeline.schedule zb_v"));
 }
 
 TEST(ChangesSince, TellsWhatChangesWhatIsLearnedAndNothingElse) {

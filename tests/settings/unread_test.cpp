@@ -85,6 +85,15 @@ TEST(Unread, SettingsOfEveryTaskAreRefusedWhereNothingReadsThem) {
       {{"--precision.initial_loss_scale", "2"}, fixed, "set precision.loss_scale null"},
       {{"--precision.loss_scale_window", "5"}, fixed, "set precision.loss_scale null"},
       {{"--precision.min_loss_scale", "2"}, fixed, "set precision.loss_scale null"},
+      {{"--precision.loss_scale_hysteresis", "1"}, unscaled, "take precision 16-mixed"},
+      {{"--precision.loss_scale_hysteresis", "1"}, fixed, "set precision.loss_scale null"},
+      {{"--precision.consecutive_hysteresis", "true"}, unscaled, "take precision 16-mixed"},
+      {{"--precision.consecutive_hysteresis", "true"}, fixed, "set precision.loss_scale null"},
+      {{"--precision.scale_rule", "deepspeed"}, unscaled, "take precision 16-mixed"},
+      {{"--lr_schedule.warmup_from", "1e-4"}, {"--train.lr_warmup_steps", "0"}, "give train.lr_warmup_steps above 0"},
+      {{"--lr_schedule.warmup_shape", "cosine"}, {"--train.lr_warmup_steps", "0"}, "train.lr_warmup_steps above 0"},
+      {{"--lr_schedule.warmup_from", "1e-4"}, relative, "set optimizer.relative_step false"},
+      {{"--lr_schedule.first_step", "0"}, relative, "set optimizer.relative_step false"},
       {{"--data.val_split_fraction", "0.3"}, {"--data.val_data_path", "held.txt"}, "set data.val_data_path null"}};
   for (const Row& row : rows) {
     Words alone = row.typed;
@@ -119,6 +128,44 @@ TEST(Unread, NamedModulesLeaveNothingToTheFlags) {
     EXPECT_EQ(unread("language", {"--lora.r", "8", typed[0], typed[1]}), "");
   }
   EXPECT_EQ(unread("language", named), "");
+}
+
+TEST(Unread, WhatNeedsAnotherSettingIsRefusedWithoutIt) {
+  const struct {
+    Words typed, beside;
+  } rows[] = {
+      {{"--lr_schedule.decay_step_size", "100", "--train.lr_decay", "OneCycle"}, {"--lr_schedule.decay_lr_rate", "1"}},
+      {{"--lr_schedule.decay_lr_rate", "1", "--train.lr_decay", "OneCycle"}, {"--lr_schedule.decay_step_size", "9"}},
+      {{"--recompute.every", "2"}, {"--recompute", "full"}},
+      {{"--pipeline.schedule", "zb_v"}, {"--mesh.pp", "2"}},
+      {{"--pipeline.chunks", "2"}, {"--mesh.pp", "2"}},
+      {{"--pipeline.split", "[4, 4]"}, {"--mesh.pp", "2"}},
+      {{"--mesh.context", "ulysses"}, {"--mesh.cp", "2"}},
+      {{"--profile.steps", "5"}, {"--profile", "true"}},
+      {{"--profile.price", "2.5"}, {"--profile", "true"}},
+      {{"--train.prometheus_address", "0.0.0.0"}, {"--train.prometheus_port", "9100"}},
+      {{"--launch.notice_interval", "1s"}, {"--launch.notice_file", "stop"}},
+      {{"--launch.image", "trireme:1"}, {"--launch.print", "k8s"}},
+      {{"--launch.volume", "claim:/data"}, {"--launch.print", "k8s"}},
+      {{"--precision.scale_rule", "deepspeed", "--precision", "32-true"}, {"--resume", "out/saved"}}};
+  for (const auto& row : rows) {
+    EXPECT_THAT(unread("language", row.typed),
+                AllOf(StartsWith(row.typed[0].substr(2) + " has no effect: "), HasSubstr(", or leave it out")));
+    Words both = row.typed;
+    both.insert(both.end(), row.beside.begin(), row.beside.end());
+    EXPECT_EQ(unread("language", both), "") << row.typed[0];
+  }
+  EXPECT_THAT(unread("language", {"--free.latent", "5"}), HasSubstr("give it to trireme generate"));
+  EXPECT_THAT(unread("language", {"--free.latent_seed", "5"}), HasSubstr("give it to trireme generate"));
+  // What stands for the default asks for nothing, and DeepSpeed's schedules always warm up.
+  for (const Words& typed :
+       {Words{"--pipeline.schedule", "1f1b"},
+        {"--mesh.context", "ring"},
+        {"--recompute.every", "1"},
+        {"--precision.scale_rule", "torch", "--precision", "32-true"},
+        {"--lr_schedule.warmup_from", "0", "--train.lr_warmup_steps", "0"},
+        {"--lr_schedule.warmup_from", "1e-4", "--train.lr_warmup_steps", "0", "--train.lr_decay", "WarmupLR"}})
+    EXPECT_EQ(unread("language", typed), "") << typed[0];
 }
 
 TEST(Unread, WhatAnotherSettingTurnsOffIsRefused) {

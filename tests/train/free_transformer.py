@@ -65,6 +65,8 @@ def writes(r, run):
     ring.check(both.code == 2 and "give one of the two" in both.err, "a code for all tokens and a seed for each are refused", str(both))
     wrong = generate(r, run, "--free.latent", 64)
     ring.check(wrong.code == 2 and "a code of 6 bits is from 0 to 2^6 - 1" in wrong.err, "a code that the model lacks is refused", str(wrong))
+    result = r.run([r.program, "evaluate", run, "--text", r.text, "--free.latent", "3"])
+    ring.check(result.code == 2 and "evaluate draws all codes at random" in result.err, "evaluate refuses a code, which it does not read", str(result))
 
 
 def refuses(r):

@@ -38,6 +38,10 @@ int run_evaluate(Arguments arguments) {
              const train::EvaluateSettings& e = parsed.settings.evaluate;
              if (parsed.typed("data.text_field") && !e.classify)
                throw UsageError("error: data.text_field has no effect: only evaluate.classify reads it; leave it out");
+             for (const char* key : {"free.latent", "free.latent_seed"})
+               if (parsed.typed(key))
+                 throw UsageError(
+                     fmt::format("error: {} has no effect: evaluate draws all codes at random; leave it out", key));
              if (parsed.typed("evaluate.max_seq_length") && e.max_seq_length && !e.text && !e.classify)
                throw UsageError(
                    "error: evaluate.max_seq_length has no effect: only windows of a text and labelled texts have such "

@@ -142,6 +142,12 @@ bool is_of_the_mesh(std::string_view key) {
   return key == "accelerator" || key == "strategy" || key.starts_with("mesh.") || key.starts_with("pipeline.");
 }
 
+// Of a mesh without stages, and of ranks that have whole sequences, these would be refused as words.
+bool has_no_effect(std::string_view key, const Settings& s) {
+  return (key.starts_with("pipeline.") && s.mesh.pp.value_or(1) == 1) ||
+         (key == "mesh.context" && s.mesh.cp.value_or(1) == 1);
+}
+
 }  // namespace
 
 std::vector<std::string> changes_since(const std::string& saved_yaml, const Settings& now) {
@@ -171,8 +177,8 @@ std::vector<std::pair<std::string, std::string>> to_give_again(const std::string
     const bool is_learned = has_changed(setting.key) && (is_base || !(section.name == "model" && has_changed("model")));
     // Where one end is given, none is taken over.
     const bool is_end = ends_anew && setting.rules.ends_run && !config::is_absent(setting);
-    if (((is_of_the_mesh(setting.key) || is_permission) && !is_default) || is_end ||
-        (is_learned && !setting.rules.ends_run))
+    const bool is_placed = is_of_the_mesh(setting.key) && !has_no_effect(setting.key, now);
+    if (((is_placed || is_permission) && !is_default) || is_end || (is_learned && !setting.rules.ends_run))
       words.emplace_back(setting.key, value);
   });
   return words;

@@ -56,8 +56,27 @@ bool ends_at_or_needs_no_min_lr(const Settings& s) {
          s.train.min_lr.value_or(0) == 0;
 }
 
+// DeepSpeed's schedules warm up over two steps at least. Those that rise by themselves refuse the setting.
+bool warms_up_from_somewhere(const Settings& s) {
+  using optim::LrDecay;
+  const LrDecay decay = s.train.lr_decay;
+  return s.train.lr_warmup_steps != 0 || !optim::warms_up(decay) || decay == LrDecay::warmup_lr ||
+         decay == LrDecay::warmup_decay_lr || decay == LrDecay::warmup_cosine_lr;
+}
+
+// Two numbers say how OneCycle goes on after the cycle. Other schedules refuse both.
+bool lowers_after_cycle(const Settings& s) {
+  const optim::LrScheduleSettings& o = s.lr_schedule;
+  return s.train.lr_decay != optim::LrDecay::one_cycle ||
+         (o.decay_step_size.value_or(0) > 0) == (o.decay_lr_rate.value_or(0) > 0);
+}
+
+bool has_stages(const Settings& s) { return s.mesh.pp.value_or(1) > 1; }
+
+bool prints_for_k8s(const Settings& s) { return s.launch.print == launch::JobKind::k8s; }
+
 struct ReadBy {
-  std::string_view key;
+  std::string_view key;  ///< with a * at its end: all that begin so
   std::optional<Learning> task;  ///< absent: every one
   bool (*is_read)(const Settings&);  ///< or asks for nothing
   std::string_view because, way_out;
@@ -79,6 +98,14 @@ constexpr std::string_view kNamesModules = "lora.target_modules says which modul
                            kNoTargets = "name its modules there";
 
 bool names_no_targets(const Settings& s) { return !s.lora.target_modules; }
+
+constexpr std::string_view kNoWarmup = "the learning rate has no warm-up",
+                           kGiveWarmup = "give train.lr_warmup_steps above 0", kNoPipeline = "there is no pipeline",
+                           kGivePipeline = "give mesh.pp above 1", kNotMeasured = "nothing is measured",
+                           kMeasure = "give --profile true", kNoPods = "only launch.print k8s reads it",
+                           kPrint = "give launch.print k8s",
+                           kNoNewTokens = "only trireme generate chooses codes of tokens",
+                           kGenerate = "give it to trireme generate";
 
 const ReadBy kReadBy[] = {
     {"optimizer.lr", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
@@ -108,6 +135,23 @@ const ReadBy kReadBy[] = {
      ends_at_or_needs_no_min_lr,
      "this train.lr_decay does not end at it",
      "take cosine, linear, polynomial, wsd or WarmupCosineLR, or with OneCycleLR give lr_schedule.final_div_factor"},
+    {"lr_schedule.*", {}, has_no_rate_of_its_own, kOwnRate, kNoRelative},
+    {"lr_schedule.warmup_from",
+     {},
+     [](const Settings& s) { return warms_up_from_somewhere(s) || s.lr_schedule.warmup_from == 0; },
+     kNoWarmup,
+     kGiveWarmup},
+    {"lr_schedule.warmup_shape", {}, warms_up_from_somewhere, kNoWarmup, kGiveWarmup},
+    {"lr_schedule.decay_step_size",
+     {},
+     lowers_after_cycle,
+     "the learning rate stays after the cycle",
+     "give lr_schedule.decay_lr_rate"},
+    {"lr_schedule.decay_lr_rate",
+     {},
+     lowers_after_cycle,
+     "the learning rate stays after the cycle",
+     "give lr_schedule.decay_step_size"},
     {"optimizer.base_batch_size",
      {},
      [](const Settings& s) { return s.optimizer.lr_scaling != optim::LrScaling::none; },
@@ -136,6 +180,68 @@ const ReadBy kReadBy[] = {
      [](const Settings& s) { return !s.precision.loss_scale; },
      kOneScale,
      kNoFixedScale},
+    {"precision.loss_scale_hysteresis", {}, scales_loss, kUnscaled, kScaled},
+    {"precision.loss_scale_hysteresis",
+     {},
+     [](const Settings& s) { return !s.precision.loss_scale; },
+     kOneScale,
+     kNoFixedScale},
+    {"precision.consecutive_hysteresis",
+     {},
+     [](const Settings& s) { return scales_loss(s) || !s.precision.consecutive_hysteresis; },
+     kUnscaled,
+     kScaled},
+    {"precision.consecutive_hysteresis",
+     {},
+     [](const Settings& s) { return !s.precision.loss_scale || !s.precision.consecutive_hysteresis; },
+     kOneScale,
+     kNoFixedScale},
+    // Where a run goes on, it also says whether the learning rate waits for the steps that were skipped.
+    {"precision.scale_rule",
+     {},
+     [](const Settings& s) {
+       return scales_loss(s) || s.resume.from != train::Resume::From::nothing ||
+              s.precision.scale_rule == model::ScaleRule::torch;
+     },
+     kUnscaled,
+     kScaled},
+    {"recompute.every",
+     {},
+     [](const Settings& s) { return s.recompute.mode != schedule::Recompute::none || s.recompute.every == 1; },
+     "nothing is computed again",
+     "take recompute full or selective"},
+    {"pipeline.schedule",
+     {},
+     [](const Settings& s) { return has_stages(s) || s.pipeline.schedule == schedule::PipelineSettings{}.schedule; },
+     kNoPipeline,
+     kGivePipeline},
+    {"pipeline.chunks",
+     {},
+     [](const Settings& s) { return has_stages(s) || s.pipeline.chunks <= 1; },
+     kNoPipeline,
+     kGivePipeline},
+    {"pipeline.split", {}, has_stages, kNoPipeline, kGivePipeline},
+    {"mesh.context",
+     {},
+     [](const Settings& s) { return s.mesh.cp.value_or(1) > 1 || s.mesh.context == plan::MeshSettings{}.context; },
+     "each rank has whole sequences",
+     "give mesh.cp above 1"},
+    {"profile.steps", {}, [](const Settings& s) { return s.profile.measure; }, kNotMeasured, kMeasure},
+    {"profile.price", {}, [](const Settings& s) { return s.profile.measure; }, kNotMeasured, kMeasure},
+    {"train.prometheus_address",
+     {},
+     [](const Settings& s) { return s.train.prometheus_port.has_value(); },
+     "no port is opened",
+     "give train.prometheus_port"},
+    {"launch.notice_interval",
+     {},
+     [](const Settings& s) { return s.launch.notice_file || s.launch.notice_url; },
+     "no notice is looked for",
+     "give launch.notice_file or launch.notice_url"},
+    {"launch.image", {}, prints_for_k8s, kNoPods, kPrint},
+    {"launch.volume", {}, prints_for_k8s, kNoPods, kPrint},
+    {"free.latent", {}, [](const Settings&) { return false; }, kNoNewTokens, kGenerate},
+    {"free.latent_seed", {}, [](const Settings&) { return false; }, kNoNewTokens, kGenerate},
     {"data.val_split_fraction",
      {},
      [](const Settings& s) { return !s.data.val_data_path; },
@@ -215,12 +321,22 @@ const ReadBy kReadBy[] = {
 void refuse_without_effect(const ParsedSettings& parsed) {
   Settings copy = parsed.settings;
   const config::Table table = declare(copy);
-  for (const ReadBy& rule : kReadBy) {
-    if (config::is_absent(*table.find(rule.key))) continue;  // null or auto, which asks for nothing
-    const auto source = parsed.provenance.find(std::string(rule.key));
-    if (source == parsed.provenance.end() || source->second.kind != config::Source::Kind::command_line) continue;
+  const auto check = [&](const ReadBy& rule, const config::Setting& setting) {
+    if (config::is_absent(setting)) return;  // null or auto, which asks for nothing
+    const auto source = parsed.provenance.find(std::string(setting.key));
+    if (source == parsed.provenance.end() || source->second.kind != config::Source::Kind::command_line) return;
     if (parsed.settings.task == rule.task.value_or(parsed.settings.task) && !rule.is_read(parsed.settings))
-      throw UsageError(fmt::format("{} has no effect: {}; {}, or leave it out", rule.key, rule.because, rule.way_out));
+      throw UsageError(
+          fmt::format("{} has no effect: {}; {}, or leave it out", setting.key, rule.because, rule.way_out));
+  };
+  for (const ReadBy& rule : kReadBy) {
+    if (!rule.key.ends_with('*')) {
+      check(rule, *table.find(rule.key));
+      continue;
+    }
+    table.for_each([&](const config::Section&, const config::Setting& setting) {
+      if (setting.key.starts_with(rule.key.substr(0, rule.key.size() - 1))) check(rule, setting);
+    });
   }
 }
 
