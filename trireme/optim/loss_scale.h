@@ -49,8 +49,8 @@ class LossScale {
   double scale() const { return state_.scale; }
   int64_t skipped() const { return state_.skipped; }
   const LossScaleState& state() const { return state_; }
-  /// Goes on from a checkpoint's state; a scale below the minimum rises to it. A static scale keeps its value, and takes
-  /// over only the skipped steps. Without a saved state it begins anew.
+  /// Goes on from a checkpoint's state; a scale below the minimum rises to it. A static scale keeps its value, and
+  /// takes over only the skipped steps. Without a saved state it begins anew.
   void restore(const LossScaleState& state);
   const LossScaleOptions& options() const { return options_; }
 
