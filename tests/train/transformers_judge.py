@@ -20,6 +20,8 @@ MODELS = {"llama with grouped heads, untied, in several files":
               (ring.LLAMA | {"hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 4, "tie_word_embeddings": "false"}, "1MB"),
           "llama with tied embeddings, other eps and theta":
               (ring.LLAMA | {"tie_word_embeddings": "true", "num_key_value_heads": 4, "rms_norm_eps": "1e-3", "rope_theta": "500"}, "5GB"),
+          "phi3 with a small vocabulary": (ring.LLAMA | {"model_type": "phi3"}, "5GB"),
+          "smollm3 with a small vocabulary": (ring.LLAMA | {"model_type": "smollm3", "num_hidden_layers": 4}, "5GB"),
           "gpt2": (ring.GPT2, "5GB")}
 
 
