@@ -23,7 +23,7 @@ struct ConvertInput {
   std::string adapter_config_json = {};
   std::map<std::string, std::string> files;  ///< tokenizer.json and the like: name -> bytes
   std::vector<std::string> notes;            ///< one line each, for the user
-  bool was_in_blocks = false;  ///< matrices are shown as the values of codes of a few bits, and nothing is merged into them
+  bool was_in_blocks = false;  ///< matrices are shown as the values of codes of a few bits; nothing is merged into them
 
   const TensorSource& tensors() const { return *chain.back(); }
 };

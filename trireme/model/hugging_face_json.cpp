@@ -143,9 +143,10 @@ ordered_json keys_of(const ModelConfig& c) {
   return j;
 }
 
-// Of some types, transformers assumes a token for padding that a smaller vocabulary does not have.
-void name_no_pad(ordered_json& j) {
-  if (!j.contains("pad_token_id")) j["pad_token_id"] = nullptr;
+// Of these types, transformers assumes a token for padding that a smaller vocabulary does not have.
+void name_no_pad(ordered_json& j, Architecture a) {
+  const bool assumes_one = a == Architecture::phi3 || a == Architecture::smollm3;
+  if (assumes_one && !j.contains("pad_token_id")) j["pad_token_id"] = nullptr;
 }
 
 }  // namespace
@@ -157,7 +158,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
     j["bos_token_id"] = nullptr;
     j["eos_token_id"] = nullptr;
     if (pad_token_id) j["pad_token_id"] = *pad_token_id;
-    name_no_pad(j);
+    name_no_pad(j, architecture);
     return j.dump(2) + "\n";
   }
   ordered_json j = base::parse_json<ordered_json>(source_json);
@@ -181,7 +182,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
       j.erase(stale);
     for (const auto& [key, rate] : dropout_keys_of(architecture)) j.erase(key);
     j.update(keys_of(*this));
-    name_no_pad(j);
+    name_no_pad(j, architecture);
   }
   j[key] = dtype;
   return j.dump(2) + "\n";
