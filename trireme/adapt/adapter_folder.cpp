@@ -150,7 +150,8 @@ AdapterFolder open_adapter_folder(const fs::path& given) {
 
 checkpoint::Naming naming_in(const checkpoint::Checkpoint& files, const std::string& ours) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : files.tensors) names.push_back(our_name(name));
+  for (const auto& [name, tensor] : files.tensors)
+    if (name.starts_with(model::kPeftPrefix)) names.push_back(our_name(name));  // not those of a copied base
   const checkpoint::Naming naming = checkpoint::naming_of(names, ours);
   return naming.add.empty() ? checkpoint::Naming{} : naming;
 }
