@@ -44,11 +44,11 @@ void check_is_no_slip(const fs::path& folder) {
 std::string newest(const fs::path& folder) {
   check_is_folder(folder, "load_trainer");
   check_is_no_slip(folder);
-  if (fs::exists(folder / checkpoint::kManifestName) || checkpoint::step_of(folder)) return folder.string();
+  if (fs::exists(folder / checkpoint::kManifestName)) return folder.string();
   if (const fs::path found = checkpoint::newest_or_itself(folder); found != folder) return found.string();
   std::vector<checkpoint::PassedOver> passed_over;
   checkpoint::find_latest(folder, &passed_over);
-  if (passed_over.empty()) return "";
+  if (passed_over.empty()) return checkpoint::step_of(folder) ? folder.string() : "";  // loading it says what it lacks
   throw CheckpointError(
       fmt::format("no checkpoint in {} is good; of the newest, {}: {}. To go on from one of them all the same, pass "
                   "its own folder",
