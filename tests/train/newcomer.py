@@ -155,6 +155,8 @@ ANSWERS = [
     ("explain config llama-5m --devices 2 --mesh.tp 2 --optimizer AdamW8bit", 2, ["AdamW8bit"]),
     ("explain config llama-5m --lora.r 8 --lora.target_modules [foo]", 2, ["foo"]),
     ("explain config llama-5m --devices 2 --mesh.pp 2 --train.global_batch_size 16 --pipeline.split [1,1]", 2, ["pipeline.split gives 2 stages"]),
+    ("explain config llama-5m --devices 2 --mesh.pp 2 --train.global_batch_size 16 --pipeline.schedule 1f1b --pipeline.chunks 3", 2, ["on each rank, not 3"]),
+    ("explain config llama-5m --devices 2 --mesh.pp 2 --train.global_batch_size 16 --pipeline.schedule interleaved_1f1b --pipeline.chunks 9", 2, ["stages"]),
     ("explain mesh llama-5m --devices 2 --mesh.pp 2 --train.global_batch_size 16 --pipeline.split [1,1]", 2, ["pipeline.split gives 2 stages"]),
     ("explain mesh no-such-model", 2, ["unknown model no-such-model"]),
     ("explain memory --help", 0, ["trireme explain memory", "--rank  whole number"]),

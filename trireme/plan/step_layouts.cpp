@@ -85,6 +85,7 @@ void cut_stages(const model::Model& model, StepPlan& plan) {
   plan.stages = {.ranks = ranks,
                  .chunks = r.pipeline.chunks > 0 ? static_cast<int>(r.pipeline.chunks) : s.default_chunks,
                  .v_shape = s.v_shape};
+  schedule::check_chunks(s, plan.stages.chunks);
   const int stages = plan.stages.num_stages();
   if (!r.pipeline.split) {
     std::vector<double> costs;

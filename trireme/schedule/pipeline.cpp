@@ -128,10 +128,14 @@ double PipelineTiming::idle_fraction() const {
   return 1 - sum / (double(cells.size()) * length());
 }
 
-PipelineTiming time_pipeline(const PipelineSchedule& s, int ranks, int chunks, int micro_batches) {
+void check_chunks(const PipelineSchedule& s, int chunks) {
   if (s.fixed_chunks && chunks != s.default_chunks)
     throw UsageError(fmt::format("pipeline.schedule {} holds {} stages on each rank, not {}; leave pipeline.chunks out",
                                  s.name, s.default_chunks, chunks));
+}
+
+PipelineTiming time_pipeline(const PipelineSchedule& s, int ranks, int chunks, int micro_batches) {
+  check_chunks(s, chunks);
   if (const auto why = check_rounds(s, {.ranks = ranks, .micro_batches = micro_batches}))
     throw UsageError(fmt::format("{}; {}", why->headline, why->hint));
   std::vector<std::vector<Cell>> cells;

@@ -81,7 +81,10 @@ struct PipelineTiming {
   double idle_fraction() const;
 };
 
-/// Errors    UsageError if check_rounds refuses; InternalError if the cells wait for each other forever
+/// Errors    UsageError: a number of stages on each rank that the schedule does not hold
+void check_chunks(const PipelineSchedule& schedule, int chunks);
+
+/// Errors    UsageError if check_chunks or check_rounds refuses; InternalError if the cells wait for each other forever
 PipelineTiming time_pipeline(const PipelineSchedule& schedule, int ranks, int chunks, int micro_batches);
 /// Forward passes only, for evaluation.
 PipelineTiming time_forward_only(const PipelineSchedule& schedule, int ranks, int chunks, int micro_batches);
