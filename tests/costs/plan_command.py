@@ -285,7 +285,7 @@ def typed_hardware_counts(r):
         _, text = figures(r, *SMALL, "--config", file, *words)
         ring.check(f"ranks    {ranks} on 1 machine" in text and "gives way" not in text, f"{ranks} ranks: {words}", text)
     ds.write_text(json.dumps({"train_batch_size": 64, "gradient_accumulation_steps": 1}))
-    for words, size in (([], 8), (["--cluster", "2x8xA10"], 4), (["--cluster", "1xA10"], 64), (["--cluster", "8xA10", "--devices", 4], 16), (["--devices", 2], 32)):
+    for words, size in (([], 8), (["--cluster", "2x8xA10"], 4), (["--cluster", "1xA10"], 64), (["--cluster", "1x8xA10", "--devices", 4], 16), (["--devices", 2], 32)):
         _, text = figures(r, "llama-5m", "--train.max_seq_length", 64, "--config", ds, *words)
         ring.check(f"a step   64 sequences of 64 tokens, {size} at a time on each rank\n" in text, f"DeepSpeed's file is read for the cluster's ranks: {words}", text)
     file.write_text("accelerator: cpu\n")
