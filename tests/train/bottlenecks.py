@@ -76,7 +76,8 @@ def is_complete(r):
     trace = json.loads((r.folder / "plain/profile.trace.json").read_text())
     is_a_trace(trace["traceEvents"] if isinstance(trace, dict) else trace, report)
     short = r.run(r.command("short", model=MODEL, **(GOOD | {"train__max_steps": 3, "profile__schedule": str(r.folder / "short.svg")})))
-    ring.check("profile measures from step 4 of a start, and this one has 3 steps; train longer, or leave profile out" in short.out[:short.out.find("\npeak ")]
+    before, peak, _ = short.out.partition("\npeak ")
+    ring.check(peak and "profile measures from step 4 of a start, and this one has 3 steps; train longer, or leave profile out" in before
                and "profile.schedule draws" not in short.out and (r.folder / "short.svg").exists(), "it is said at the start; the third step is drawn", str(short))
     shorter = r.run(r.command("shorter", model=MODEL, **(GOOD | {"train__max_steps": 2, "profile": "false", "profile__schedule": str(r.folder / "no.svg")})))
     ring.check(shorter.code == 0 and "profile.schedule draws step 3 of a start, and this one has 2 steps" in shorter.out and not (r.folder / "no.svg").exists(),

@@ -167,7 +167,8 @@ FittedAdapter fit(const AdapterFolder& folder, const model::ModelConfig& config)
   std::map<std::string, std::vector<int64_t>> expected;
   for (AdapterTensor& tensor : adapter_tensors(fitted.adapters, config))
     expected[tensor.name] = std::move(tensor.shape);
-  const checkpoint::Naming naming = naming_in(folder.files, std::prev(expected.end())->first);  // no head
+  const checkpoint::Naming naming = naming_in(folder.files, std::prev(expected.end())->first);
+  // The last by name: of a block where there is one. lm_head has one name in both.
   const std::vector<Module> modules = modules_of(config);
   std::set<std::string> matched;
   Misfits misfits;

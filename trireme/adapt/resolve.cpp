@@ -250,6 +250,7 @@ class TypedNames {
   }
 
   void require_excluded(const ModuleNames& excluded) const {
+    if (model_.is_text_half) return;  // of a vision model; exceptions may name its other parts
     const char* key = "lora.exclude_modules";
     if (excluded.pattern && !fits_module(Matcher(key, excluded)))
       throw UsageError(fmt::format("{}: {} fits no module of this model; its modules are {}", key, text_of(excluded),

@@ -53,7 +53,8 @@ int run_convert_config(Arguments arguments) {
     if (output && std::filesystem::is_regular_file(file, ignored) &&
         std::filesystem::equivalent(file, *output, ignored))
       throw UsageError(fmt::format(
-          "error: --output {} is the file that --config reads, which would be lost; name another --output", *output));
+          "error: --output {} is a file that --config reads or names, and would be lost; name another --output",
+          *output));
   }
   // Typed here it is meant for this command's own file. A run whose settings had it would replace earlier runs.
   if (parsed.typed("overwrite")) parsed.provenance["overwrite"] = {config::Source::Kind::built_in, "default", ""};

@@ -191,7 +191,7 @@ Fitted fitted(Settings& s, const std::string& what, std::optional<int64_t> batch
 }
 
 // Whether a value fits. It is set then; else the least is.
-bool fit_setting(Settings& s, const std::string& what, const costs::Machines& machines,
+bool fit_setting(Settings& s, const std::string& what, costs::Machines machines,
                  std::optional<int64_t> batch_to_round) {
   if (costs::room(machines.hardware) <= 0)
     throw UsageError(
@@ -199,7 +199,11 @@ bool fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
   const Fitted fitting = fitted(s, what, batch_to_round);
   const int64_t most = std::ssize(fitting.values);
   const auto value = [&](int64_t n) { return fitting.values[static_cast<size_t>(n - 1)]; };
-  const auto set = [&](int64_t n) { fitting.set(value(n)); };
+  const bool counts_replies = machines.first_rank_bytes > 0;
+  const auto set = [&](int64_t n) {
+    fitting.set(value(n));
+    if (counts_replies) machines.first_rank_bytes = train::most_sample_bytes(s, model::config_of(s.model));
+  };
   std::exception_ptr refusal;  // of the last look
   const auto is_taken = [&](const auto& look) {
     refusal = nullptr;

@@ -25,7 +25,7 @@ namespace {
 // Commands that start nothing: they show what a run would do.
 bool is_only_read(std::string_view command) { return command.starts_with("explain") || command == "convert_config"; }
 
-// Of trireme plan, by the rule of settle() (plan.cpp); nothing for its table, whose clusters are settled later.
+// Of trireme plan, by the rule of settle() (settle.cpp); nothing for its table, whose clusters are settled later.
 std::optional<int64_t> ranks_of_cluster(const dialects::Reading& reading) {
   const auto named = reading.known("cluster");
   if (reading.command() != "plan" || !named) return std::nullopt;

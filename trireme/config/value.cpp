@@ -308,6 +308,7 @@ bool means_absent(const Setting& setting, const Given& given) {
 }  // namespace
 
 std::optional<Refusal> check_number(std::string_view key, const Rules& rules, double value) {
+  if (std::isinf(value)) return Refusal{fmt::format("{} must be finite, not {}", key, value), ""};
   if (std::isfinite(value) && within(rules, value)) return std::nullopt;
   return Refusal{fmt::format("{} must be {}, not {}", key, bounds_text(rules, false), value), ""};
 }

@@ -25,11 +25,12 @@ void check_bounds(std::string_view name, const Rules& rules, double value, std::
   refuse_if(config::check_number(name, rules, value), way_out);
 }
 
-// The rows of a section of settings, each by its own rules.
+// The rows of a section of settings, each by its own rules. What is empty was not given.
 template <typename Settings>
 void check_rows(Settings settings) {
   for (const config::Setting& row : section(settings).rows)
-    refuse_if(config::assign(row, {.key = std::string(row.key), .text = config::value_text(row)}));
+    if (const std::string text = config::value_text(row); !text.empty() && text != "[]" && text != "\"\"")
+      refuse_if(config::assign(row, {.key = std::string(row.key), .text = text}));
 }
 
 void check_optimizer(const optim::OptimizerOptions& o) {

@@ -169,10 +169,11 @@ StepResult Trainer::step(double lr) {
         fmt::format("[trainer] step after {} of accumulate={} micro-batches; call backward for each, on "
                     "every rank",
                     batches_.size(), options_.accumulate));
-  check_learning_rate(lr);
+  const int64_t count = std::max<int64_t>(1, count_everywhere(batches_, lr));
+  check_learning_rate(lr);  // now the same on all ranks, so all refuse it or none
   const std::vector<MicroBatch> batches = std::exchange(batches_, {});
   StepInputs inputs{.load_batch = loader(batches),
-                    .supervised_tokens = std::max<int64_t>(1, count_everywhere(batches, lr)),
+                    .supervised_tokens = count,
                     .optimizer = options_.optimizer,
                     .max_norm = options_.max_norm};
   inputs.optimizer.lr = lr;

@@ -233,6 +233,7 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
   a.free.free_bits = b.free.free_bits = a.free.kl_weight = b.free.kl_weight = 0;  // of training alone
   a.passed_over = b.passed_over = {};
   a.quantized = b.quantized = base::BlockFormat::none;  // other ways to keep it
+  a.quantized_by = b.quantized_by = "";
   a.packed = b.packed = {};
   a.pad_token_id = b.pad_token_id = {};
   return a == b;

@@ -50,7 +50,8 @@ std::string format_progress(const base::StepEvent& event, int width) {
       fields.push_back(fmt::format("val acc {:.3f}", measured.value));
     if (measured.name == "kl_bits") fields.push_back(fmt::format("kl {:.2f} bits", measured.value));
   }
-  if (!std::isnan(event.grad_norm)) fields.push_back(fmt::format("|g| {:.2f}", event.grad_norm));
+  const bool is_known = !std::isnan(event.lr);  // a norm that is NaN beside a known rate is one
+  if (is_known || !std::isnan(event.grad_norm)) fields.push_back(fmt::format("|g| {:.2f}", event.grad_norm));
   if (!std::isnan(event.lr)) fields.push_back(fmt::format("lr {:.1e}", event.lr));
   if (event.skipped > 0) fields.push_back(fmt::format("{} skipped", event.skipped));
   if (event.tokens_per_second > 0) fields.push_back(rate_field(event.tokens_per_second));

@@ -105,16 +105,6 @@ void check_mesh(const Settings& settings, const MeshShape& mesh, int64_t world_s
   check_copies(settings, mesh, problems);
 }
 
-// How many ranks an elastic job has, only its machines know.
-void check_shown_ranks(const launch::LaunchSettings& launch, int64_t world_size, config::Problems& problems) {
-  if (!launch.log_ranks || launch.rdzv_endpoint) return;
-  for (const int64_t rank : *launch.log_ranks)
-    if (rank >= world_size)
-      problems.add(fmt::format("launch.log_ranks names rank {}, and there {}", rank,
-                               world_size == 1 ? "is rank 0 alone" : fmt::format("are ranks 0 to {}", world_size - 1)),
-                   {}, "name ranks that there are, or leave it out");
-}
-
 void check_micro_batches(const Settings& settings, int64_t world_size, config::Problems& problems) {
   const train::TrainSettings& train = settings.train;
   const int64_t count = accumulation(settings, world_size);
@@ -244,7 +234,6 @@ void validate(const Settings& settings, int64_t world_size) {
     check_micro_batches(settings, world_size, problems);
   }
   check_accelerator(settings, world_size, problems);
-  check_shown_ranks(settings.launch, world_size, problems);
   Settings copy = settings;
   const config::Table table = declare(copy);
   for (const config::Section& section : table.sections())
@@ -267,6 +256,18 @@ void validate(const Settings& settings, int64_t world_size) {
 void validate_backend(const Settings& settings, int64_t world_size) {
   config::Problems problems;
   comm::check_computes(settings.comm, world_size, problems);
+  problems.throw_if_any();
+}
+
+void validate_shown_ranks(const Settings& settings, int64_t world_size) {
+  const launch::LaunchSettings& launch = settings.launch;
+  if (!launch.log_ranks || launch.rdzv_endpoint) return;  // how many ranks an elastic job has, its machines know
+  config::Problems problems;
+  for (const int64_t rank : *launch.log_ranks)
+    if (rank >= world_size)
+      problems.add(fmt::format("launch.log_ranks names rank {}, and there {}", rank,
+                               world_size == 1 ? "is rank 0 alone" : fmt::format("are ranks 0 to {}", world_size - 1)),
+                   {}, "name ranks that there are, or leave it out");
   problems.throw_if_any();
 }
 

@@ -22,9 +22,12 @@ void validate(const Settings& settings, int64_t world_size);
 /// Errors    UsageError
 void validate_backend(const Settings& settings, int64_t world_size);
 
-/// As validate() and validate_backend(), with a line for each value of a checkpoint that a refusal names: how to set it
-/// back. Nobody typed such a value, so to leave it out is no advice.
+/// Refuses ranks to show that are none. Commands that only plan may name others than the run whose file they read.
 /// Errors    UsageError
+void validate_shown_ranks(const Settings& settings, int64_t world_size);
+
+/// As validate(), validate_backend() and validate_shown_ranks(), with a line for each value of a checkpoint that a
+/// refusal names: how to set it back. Nobody typed such a value, so to leave it out is no advice. Errors    UsageError
 void validate(const ParsedSettings& parsed);
 
 /// Refuses, before hours of work, an out_dir or files of results that cannot be written, and results that would be

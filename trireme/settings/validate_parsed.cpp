@@ -32,6 +32,7 @@ bool names_key(std::string_view text, std::string_view key) {
 void validate(const ParsedSettings& parsed) try {
   const int64_t ranks = world_size(parsed.settings);
   validate(parsed.settings, ranks), validate_backend(parsed.settings, ranks);
+  validate_shown_ranks(parsed.settings, ranks);
 } catch (const UsageError& refusal) {
   std::string text = refusal.what();
   const std::string refused = text;

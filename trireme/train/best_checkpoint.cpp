@@ -32,7 +32,9 @@ std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path
   for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) {
     const auto found = merits.find(folder.step);
     if (found == merits.end() || (best && found->second <= most)) continue;
-    if (checkpoint::verdict_of(folder.path).kind == checkpoint::Verdict::Kind::left_behind) continue;
+    using Kind = checkpoint::Verdict::Kind;
+    const Kind kind = checkpoint::verdict_of(folder.path).kind;
+    if (kind == Kind::left_behind || kind == Kind::weights_alone) continue;
     best = folder.path;
     most = found->second;
   }

@@ -96,8 +96,7 @@ void remove_rank_files(const fs::path& folder, std::string_view ending) {
                [&](const std::string& name) { return is_a_ranks(name, ending) || name == launch::kVerdictName; });
 }
 
-// The log's link would take the place of a file of the run, or be replaced by it. What begins with a dot is ours:
-// locks, meeting files, folders that are being written.
+// The log's link would take the place of a file of the run, or be replaced by it.
 void refuse_link_in_the_way(const Settings& settings) {
   const auto& link = settings.launch.log_link;
   if (!link) return;
@@ -105,7 +104,12 @@ void refuse_link_in_the_way(const Settings& settings) {
   const bool is_a_file = std::ranges::any_of(kFiles, is_it),
              is_a_folder = *link == kTokensFolder ||
                            std::ranges::any_of(kRankFiles, is_it, [](const auto& f) { return f.first; });
-  if (is_a_file || is_a_folder || link->starts_with('.') || checkpoint::step_of(*link))
+  if (link->starts_with('.'))
+    throw UsageError(
+        fmt::format("launch.log_link {} begins with a dot, as the names of locks and unfinished files do; give another "
+                    "one, for instance train.log",
+                    *link));
+  if (is_a_file || is_a_folder || checkpoint::step_of(*link))
     throw UsageError(fmt::format(
         "launch.log_link {} is a name that a run uses itself in out_dir; give another one, for instance train.log",
         *link));

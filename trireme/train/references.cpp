@@ -199,24 +199,24 @@ void check_adapter(const fs::path& folder, const Settings& settings, const model
 void check_reference(const Settings& s) {
   const bool compares = s.task == Learning::preferences, is_rewarded = s.task == Learning::rewards;
   const std::optional<std::string> folder = compares ? s.dpo.reference : is_rewarded ? s.grpo.reference : std::nullopt;
-  if (folder) try {
-      const model::ModelConfig model = model::config_of(s.model);
-      const bool adapts = s.lora.r || s.lora.initial_adapter;
-      const fs::path adapter = adapter_of(folder);
-      // A folder that holds the adapter's base too would be compared with as that base alone.
-      if (!adapts && !adapter.empty())
-        throw UsageError(
-            fmt::format("{} is an adapter, and this run trains all weights: make a model of it and its base with "
-                        "trireme merge_lora {}, and name the result",
-                        adapter.string(), base::shell_quoted(adapter.string())));
-      if (!adapter.empty())
-        check_adapter(adapter, s, model);
-      else
-        describe_source(adapt::open_base(*folder), model::build_model(model, resolve_precision(s)));
-    } catch (const Error& error) {
-      throw UsageError(fmt::format("{}: {}; a reference has the shape of the model that is trained",
-                                   compares ? "dpo.reference" : "grpo.reference", error.what()));
-    }
+  if (!folder) return;
+  const char* const key = compares ? "dpo.reference" : "grpo.reference";
+  const fs::path adapter = adapter_of(folder);
+  // A folder that holds the adapter's base too would be compared with as that base alone.
+  if (!adapter.empty() && !s.lora.r && !s.lora.initial_adapter)
+    throw UsageError(
+        fmt::format("{}: {} is an adapter, and this run trains all weights; name a model that trireme merge_lora {} "
+                    "makes of it",
+                    key, adapter.string(), base::shell_quoted(adapter.string())));
+  try {
+    const model::ModelConfig model = model::config_of(s.model);
+    if (!adapter.empty())
+      check_adapter(adapter, s, model);
+    else
+      describe_source(adapt::open_base(*folder), model::build_model(model, resolve_precision(s)));
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}; a reference has the shape of the model that is trained", key, error.what()));
+  }
 }
 
 void load_reference(Session& s, const std::optional<std::string>& named) {

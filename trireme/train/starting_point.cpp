@@ -35,7 +35,7 @@ std::filesystem::path starting_weights(const Settings& settings) {
 
 namespace {
 
-/// The newest good checkpoint in `folder`. Throws if there are checkpoints and none is good.
+/// The newest good checkpoint in `folder`. Throws if there are checkpoints of a run and none is good.
 std::optional<std::filesystem::path> newest_good(const std::filesystem::path& folder,
                                                  std::vector<checkpoint::PassedOver>& passed_over) {
   const auto found = checkpoint::find_latest(folder, &passed_over);
@@ -45,13 +45,17 @@ std::optional<std::filesystem::path> newest_good(const std::filesystem::path& fo
           fmt::format("resume: {}; make it readable, or name the checkpoint to go on from with --resume "
                       "FOLDER",
                       newer.verdict.problem));
-  if (!found && !passed_over.empty())
+  if (found) return found;
+  const auto newest = std::ranges::find_if(passed_over, [](const checkpoint::PassedOver& p) {
+    return p.verdict.kind != checkpoint::Verdict::Kind::weights_alone;  // no run can go on from those
+  });
+  if (newest != passed_over.end())
     throw UsageError(fmt::format(
         "resume: none of the {} in {} is good; of the newest, {}: {}. To use one of them anyway, name it with --resume "
         "FOLDER; or start a new run in another --out_dir",
         base::plural(static_cast<int64_t>(passed_over.size()), "checkpoint"), folder.string(),
-        passed_over.front().path.filename().string(), passed_over.front().verdict.problem));
-  return found;
+        newest->path.filename().string(), newest->verdict.problem));
+  return std::nullopt;
 }
 
 /// Weights without a run's state would begin anew at step 0, beside or in the place of the run that is meant.
@@ -97,7 +101,7 @@ std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoi
   if (!fs::exists(folder)) throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
   if (!fs::is_directory(folder))
     throw UsageError(fmt::format("resume: {} is a file; name a run's out_dir, or a checkpoint in it", folder.string()));
-  refuse_weights_alone(folder);
+  refuse_weights_alone(passed_over->empty() ? folder : passed_over->front().path);
   return folder;
 }
 

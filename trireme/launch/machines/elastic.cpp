@@ -10,6 +10,7 @@
 #include "trireme/base/units.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/identity/rank_setup.h"
+#include "trireme/launch/machines/print_job.h"
 #include "trireme/launch/machines/same_settings.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
@@ -114,11 +115,7 @@ std::optional<Elastic> elastic_of(Settings& settings) {
 void refuse_elastic(const Settings& settings, const RankEnvironment& environment) {
   if (!settings.launch.nnodes && !settings.launch.rdzv_endpoint) return;
   const char* what = settings.launch.nnodes ? "launch.nnodes" : "launch.rdzv_endpoint";
-  if (settings.launch.print)
-    throw UsageError(
-        fmt::format("{} is for machines without a scheduler, and a job file has a fixed number of them: leave it out, "
-                    "and say --num_nodes N",
-                    what));
+  if (settings.launch.print) return refuse_changing_machines(settings.launch);
   if (settings.comm.backend == comm::Backend::mpi)
     throw UsageError(
         fmt::format("{} lets machines come and go, but mpirun fixes the number of MPI's ranks: leave it out, or use "

@@ -52,6 +52,7 @@ void open_door(RankEnvironment& e) {
 // Our launcher has looked at the address before its ranks start.
 void tell_doubt(const RankEnvironment& e) {
   if (is_one_host(e) || e.local_rank != 0 || e.launcher == "trireme") return;
+  if (e.local_is_unknown && e.global_rank > 1) return;  // one that waits is enough
   const bool is_here = e.global_rank == 0;
   if (const std::string doubt = doubt_about(e.master_address, is_here); !doubt.empty())
     base::warn("where the ranks meet (MASTER_ADDR): {}; this rank waits for {} all the same", doubt,

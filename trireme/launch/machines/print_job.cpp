@@ -9,7 +9,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/launch/identity/network.h"
-#include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/machines/job_file.h"
 #include "trireme/launch/machines/room.h"
 #include "trireme/launch/machines/ssh_hosts.h"
@@ -90,10 +89,20 @@ int print_job(const std::string& subcommand, WhenStopped when_stopped, const Par
                         when_stopped);
 }
 
+void refuse_changing_machines(const LaunchSettings& l) {
+  if (!come_and_go(l)) return;
+  if (l.rdzv_endpoint)
+    throw UsageError(
+        "launch.rdzv_endpoint is for machines without a scheduler, whose number may change: leave it out of a job "
+        "file");
+  throw UsageError(fmt::format(
+      "launch.nnodes {} is no fixed number of machines, and a job file has one: give a single number", *l.nnodes));
+}
+
 int print_job_file(const Settings& s, std::vector<std::string> words, WhenStopped when_stopped) {
   namespace fs = std::filesystem;
   const JobKind kind = *s.launch.print;
-  if (come_and_go(s.launch)) refuse_elastic(s, {});
+  refuse_changing_machines(s.launch);
   if (kind != JobKind::hostfile) refuse_restarts_of_several(s);
   // The room of other machines is unknown here; only the limit on the number of ranks applies.
   require_room({.num_ranks = static_cast<int>(s.devices.value_or(1))}, true);

@@ -21,6 +21,9 @@ int print_job(const std::string& subcommand, WhenStopped when_stopped, const Par
 /// The same for `words`: the whole command without the program's name. Errors    as job_file.h
 int print_job_file(const Settings& settings, std::vector<std::string> words, WhenStopped when_stopped);
 
+/// Refuses what lets the number of machines change: a job file has a fixed one. Errors    UsageError
+void refuse_changing_machines(const LaunchSettings& launch);
+
 /// Settings of the group launch that choose machines, without the group's name. On each of these machines, the job's
 /// own command leaves them out; otherwise it would start all machines again.
 inline constexpr std::string_view kMachineSettings[] = {"hosts", "hostfile", "include", "exclude"};
