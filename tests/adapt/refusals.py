@@ -91,7 +91,7 @@ with ring.Ring(sys.argv[1]) as r:
     rewarded = [r.program, "grpo", base, "--grpo.prompts", r.folder / "chat.jsonl", "--grpo.beta", "0.1", "--grpo.reference", checkpoint, "--reward.functions", "[exact]",
                 "--grpo.max_prompt_length", "8", "--grpo.max_completion_length", "8"]
     for words in ([], ["--dry_run"]):
-        refused(r, "an adapter as reference of rewards", [*rewarded, *words], "grpo.reference: ", "is an adapter", "a reference has the shape of the model")
+        refused(r, "an adapter as reference of rewards", [*rewarded, *words], "grpo.reference: ", "is an adapter, and this run trains all weights", "trireme merge_lora")
     refused(r, "an adapter of another configuration as reference", [*rewarded, "--lora.r", "3"], "grpo.reference: ", "is an adapter of another configuration", "trireme merge_lora")
     generate = lambda adapter: [r.program, "generate", base, "--adapter", adapter, "--prompt", "the"]
     if "generate.adapter" in r.run([r.program, "help", "generate"]).out:

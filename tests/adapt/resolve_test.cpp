@@ -225,6 +225,10 @@ TEST(Resolve, ATextHalfIsKnownByTheNamesOfItsVisionModel) {
   const AdapterConfig listed = {.target_modules = list({"model.language_model.layers.1.self_attn.q_proj"}),
                                 .modules_to_save = {"model.language_model.norm"},
                                 .rank_pattern = {{"language_model.layers.1.self_attn.q_proj", 3}}};
+  AdapterConfig without_tower = {.target_modules = list({"q_proj"}), .exclude_modules = list({"vision_tower"})};
+  require_names(without_tower, half, resolve(without_tower, half));
+  without_tower.exclude_modules = list({"k_porj"});
+  EXPECT_THROW(require_names(without_tower, half, resolve(without_tower, half)), UsageError);
   const model::Adapters adapters = resolve(listed, half);
   ASSERT_TRUE(adapters.modules.contains("model.layers.1.self_attn.q_proj"));
   EXPECT_EQ(adapters.modules.at("model.layers.1.self_attn.q_proj").rank, 3);

@@ -79,7 +79,7 @@ def is_complete(r):
     before, peak, _ = short.out.partition("\npeak ")
     ring.check(peak and "profile measures from step 4 of a start, and this one has 3 steps; train longer, or leave profile out" in before
                and "profile.schedule draws" not in short.out and (r.folder / "short.svg").exists(), "it is said at the start; the third step is drawn", str(short))
-    shorter = r.run(r.command("shorter", model=MODEL, **(GOOD | {"train__max_steps": 2, "profile": "false", "profile__schedule": str(r.folder / "no.svg")})))
+    shorter = r.run(r.command("shorter", model=MODEL, **(GOOD | {"train__max_steps": 2, "profile": "false", "profile__steps": None, "profile__schedule": str(r.folder / "no.svg")})))
     ring.check(shorter.code == 0 and "profile.schedule draws step 3 of a start, and this one has 2 steps" in shorter.out and not (r.folder / "no.svg").exists(),
                "a run of two steps says that it draws none", str(shorter))
     ring.check(short.code == 0 and "too few steps to measure" in short.out, "a run of three steps says that they warm up", str(short))

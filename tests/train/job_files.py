@@ -57,7 +57,7 @@ def mistakes(r):
                                  ("sbatch", ["--num_nodes", "2", "--max_restarts", "3"], "leave it out, or say --launch.max_restarts 0"),
                                  ("k8s", ["--num_nodes", "2", "--max_restarts", "3"], "leave it out, or say --launch.max_restarts 0"),
                                  ("hostfile", ["--max_restarts", "3"], "mpirun starts the ranks of a hostfile"),
-                                 ("sbatch", ["--nnodes", "2:4"], "launch.nnodes 2:4 is no fixed number of machines"),
+                                 ("sbatch", ["--nnodes", "2:4"], "launch.nnodes 2:4 is for machines without a scheduler"),
                                  ("k8s", ["--nnodes", "2:4", "--rdzv_endpoint", "a:29400"], "leave it out of a job file"),
                                  ("sbatch", ["--rdzv_endpoint", "a:29400"], "launch.rdzv_endpoint is for machines without a scheduler")]:
         result = printed(r, kind, *more, code=2)

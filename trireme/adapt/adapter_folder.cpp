@@ -168,7 +168,7 @@ FittedAdapter fit(const AdapterFolder& folder, const model::ModelConfig& config)
   for (AdapterTensor& tensor : adapter_tensors(fitted.adapters, config))
     expected[tensor.name] = std::move(tensor.shape);
   const checkpoint::Naming naming = naming_in(folder.files, std::prev(expected.end())->first);
-  // The last by name: of a block where there is one. lm_head has one name in both.
+  // The last by name: any but lm_head's, which has one name in both.
   const std::vector<Module> modules = modules_of(config);
   std::set<std::string> matched;
   Misfits misfits;

@@ -250,14 +250,14 @@ class TypedNames {
   }
 
   void require_excluded(const ModuleNames& excluded) const {
-    if (model_.is_text_half) return;  // of a vision model; exceptions may name its other parts
     const char* key = "lora.exclude_modules";
-    if (excluded.pattern && !fits_module(Matcher(key, excluded)))
+    const bool has_other_parts = model_.is_text_half;  // a vision model's, which exceptions may name
+    if (excluded.pattern && !has_other_parts && !fits_module(Matcher(key, excluded)))
       throw UsageError(fmt::format("{}: {} fits no module of this model; its modules are {}", key, text_of(excluded),
                                    known_targets(modules_)));
     for (const std::string& entry : excluded.list) {
       const Matcher named(key, {.list = {entry}});
-      if (fits_module(named)) continue;
+      if (fits_module(named) || (has_other_parts && !nearest_module(entry))) continue;
       if (std::ranges::any_of(containers_, [&](const auto& c) { return named.fits(c); }))
         throw UsageError(fmt::format("{} names {}, which is no matrix but holds several modules; name {}", key, entry,
                                      known_targets(modules_)));
@@ -288,10 +288,14 @@ class TypedNames {
     });
   }
 
-  [[noreturn]] void refuse_unknown(const char* key, const std::string& entry) const {
+  std::optional<std::string> nearest_module(const std::string& entry) const {
     std::vector<std::string> ends;
     for (const Module& m : modules_) ends.push_back(m.name.substr(m.name.rfind('.') + 1));
-    const auto near = base::nearest(entry, ends);
+    return base::nearest(entry, ends);
+  }
+
+  [[noreturn]] void refuse_unknown(const char* key, const std::string& entry) const {
+    const auto near = nearest_module(entry);
     throw UsageError(fmt::format("{}: this model has no module '{}'{}", key, base::shortened(entry),
                                  near ? fmt::format("; the nearest is {}", *near)
                                       : fmt::format("; its modules are {}", known_targets(modules_))));

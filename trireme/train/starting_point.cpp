@@ -93,6 +93,7 @@ std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoi
   if (from == From::nothing) return {};
   const fs::path folder = from == From::folder ? settings.resume.folder : settings.out_dir;
   if (const auto newest = newest_good(folder, *passed_over)) return *newest;
+  if (from != From::folder && !passed_over->empty()) refuse_weights_alone(passed_over->front().path);
   if (from == From::newest)
     throw UsageError(fmt::format(
         "resume is true, but {} holds no complete checkpoint; use --resume auto to start afresh when there is none",

@@ -44,8 +44,16 @@ void check_is_no_slip(const fs::path& folder) {
 std::string newest(const fs::path& folder) {
   check_is_folder(folder, "load_trainer");
   check_is_no_slip(folder);
-  if (fs::exists(folder / checkpoint::kManifestName)) return folder.string();
-  if (const fs::path found = checkpoint::newest_or_itself(folder); found != folder) return found.string();
+  const auto with_state = [](const fs::path& found) {
+    if (checkpoint::verdict_of(found).kind == checkpoint::Verdict::Kind::weights_alone)
+      throw CheckpointError(
+          fmt::format("load_trainer: {} holds weights alone, without the state of a Trainer; name another checkpoint",
+                      found.string()),
+          found.string());
+    return found.string();
+  };
+  if (fs::exists(folder / checkpoint::kManifestName)) return with_state(folder);
+  if (const fs::path found = checkpoint::newest_or_itself(folder); found != folder) return with_state(found);
   std::vector<checkpoint::PassedOver> passed_over;
   checkpoint::find_latest(folder, &passed_over);
   if (passed_over.empty()) return checkpoint::step_of(folder) ? folder.string() : "";  // loading it says what it lacks

@@ -79,7 +79,8 @@ bool is_loopback(const std::string& host) {
 
 void refuse_ipv6(const std::string& what, const std::string& host) {
   if (std::ranges::count(host, ':') == 1)
-    throw UsageError(fmt::format("{} has a port: give the address alone, and the port by its own name", what));
+    throw UsageError(
+        fmt::format("{} has a port: give the address alone, and the port with launch.master_port (MASTER_PORT)", what));
   if (host.find(':') != std::string::npos)
     throw UsageError(
         fmt::format("{} is an IPv6 address; machines meet over IPv4: give a name or an IPv4 address", what));

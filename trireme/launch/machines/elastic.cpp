@@ -43,7 +43,7 @@ void read_endpoint(const std::string& text, Elastic& elastic) {
   const auto colon = text.rfind(':');
   elastic.host = text.substr(0, colon);
   const auto port = colon == std::string::npos ? kTorchrunsPort : base::parse_count(text.substr(colon + 1));
-  if (elastic.host.empty() || !port || *port < 0 || *port > 65535)
+  if (elastic.host.empty() || std::ranges::count(elastic.host, ':') == 1 || !port || *port < 0 || *port > 65535)
     throw UsageError(fmt::format("launch.rdzv_endpoint {} is not HOST:PORT, a port from 1 to 65535", text));
   refuse_ipv6("launch.rdzv_endpoint " + text, elastic.host);
   elastic.port = static_cast<int>(*port);
@@ -115,7 +115,11 @@ std::optional<Elastic> elastic_of(Settings& settings) {
 void refuse_elastic(const Settings& settings, const RankEnvironment& environment) {
   if (!settings.launch.nnodes && !settings.launch.rdzv_endpoint) return;
   const char* what = settings.launch.nnodes ? "launch.nnodes" : "launch.rdzv_endpoint";
-  if (settings.launch.print) return refuse_changing_machines(settings.launch);
+  if (settings.launch.print) {
+    refuse_changing_machines(settings.launch);
+    throw UsageError(
+        fmt::format("{} has no place in a job file, whose launcher starts the machines: leave it out", what));
+  }
   if (settings.comm.backend == comm::Backend::mpi)
     throw UsageError(
         fmt::format("{} lets machines come and go, but mpirun fixes the number of MPI's ranks: leave it out, or use "

@@ -95,8 +95,11 @@ void refuse_changing_machines(const LaunchSettings& l) {
     throw UsageError(
         "launch.rdzv_endpoint is for machines without a scheduler, whose number may change: leave it out of a job "
         "file");
-  throw UsageError(fmt::format(
-      "launch.nnodes {} is no fixed number of machines, and a job file has one: give a single number", *l.nnodes));
+  throw UsageError(
+      fmt::format("launch.nnodes {} is for machines without a scheduler, and a job file has a fixed number of them: "
+                  "give num_nodes N "
+                  "in its place",
+                  *l.nnodes));
 }
 
 int print_job_file(const Settings& s, std::vector<std::string> words, WhenStopped when_stopped) {
