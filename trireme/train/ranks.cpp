@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -150,6 +151,19 @@ void require_same_shapes(comm::Communicator& world, const Settings& settings,
                         [&] { return fingerprint_of(*adapt::adapter_config(settings.lora, config())); });
 }
 
+// A store that nobody serves is one of a rank 0 that has ended. The launcher is about to say why, and ends the others.
+comm::StoreHandle open_store_unless_ended(const comm::StoreOptions& options,
+                                          const launch::RankEnvironment& environment) try {
+  return comm::open_store(options);
+} catch (const CommError&) {
+  if (one_launcher_started_all(environment) && environment.global_rank > 0)
+    for (int look = 0; look < 20; ++look) {
+      launch::end_wait_when_stopped(std::chrono::hours(1), "the store");
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  throw;
+}
+
 }  // namespace
 
 bool one_launcher_started_all(const launch::RankEnvironment& environment) {
@@ -175,7 +189,7 @@ comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnv
                              .reach_timeout = settings.launch.join_timeout,
                              .while_waiting = stop_check(settings)};
   if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
-  comm::StoreHandle handle = comm::open_store(options);
+  comm::StoreHandle handle = open_store_unless_ended(options, environment);
   if (!one_launcher_started_all(environment)) wait_for_all(settings, environment, *handle.client);
   return handle;
 }
