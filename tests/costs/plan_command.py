@@ -376,6 +376,7 @@ def calibrates_and_predicts(r):
     refused = r.run(quick, env=env, timeout=60)
     ring.check(refused.code == 2 and "--quick only checks the benchmark" in refused.err and "--hardware" in refused.err and not home.exists(),
                "bench calibrate --quick keeps away from this machine's figures", str(refused))
+    file.parent.mkdir(parents=True)
     result = r.run([*quick, "--hardware", str(file)], env=env, timeout=400)
     ring.require(result.code == 0 and str(file) in result.out and file.exists(), "bench calibrate writes this machine's file", str(result))
     ring.check(re.search(r"plan MODEL --cluster \d+xthis; trireme pretrain ... --predict$", result.out, re.M), "and says who reads it", result.out)

@@ -18,8 +18,8 @@ struct GroupOptions {
   c10::intrusive_ptr<c10d::Store> store = {};  ///< not needed for a size of 1, dry_run, mpi, or with thread_segment
   std::chrono::milliseconds timeout{300'000};  ///< longest wait without any progress, above 0
   std::shared_ptr<SharedSegment> thread_segment = {};  ///< threads: see make_thread_segment; null: found by the store
-  std::shared_ptr<FlightRecorder> recorder = {};       ///< null: nothing is recorded
-  std::string interface = "lo";         ///< network interface of gloo; empty: the host's default
+  std::shared_ptr<FlightRecorder> recorder = {};  ///< null: nothing is recorded
+  std::string interface = "lo";  ///< network interface of gloo; empty: the host's default
   bool sealed = false;  ///< gloo: messages are encrypted (GlooOptions); refused for mpi and nccl, which cannot
   bool on_device = false;  ///< tensors are on this rank's GPU, the thread's current device; nccl requires it
   bool bf16_sums = false;  ///< gloo: terms of fp32 sums are sent as bf16 (GlooOptions); other backends ignore it

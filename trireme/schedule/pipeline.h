@@ -93,7 +93,7 @@ PipelineTiming time_forward_only(const PipelineSchedule& schedule, int ranks, in
 /// `from_cell`; the send is complete before `gone_cell`. Rank `to` posts the receive at the start of `post_cell` and
 /// reads the message in `to_cell`. Receives of one lane are posted in the order of the sends.
 struct Message {
-  int lane, stage, micro_batch;    ///< stage: that computes it
+  int lane, stage, micro_batch;  ///< stage: that computes it
   int from, from_cell, gone_cell;  ///< gone_cell: the number of cells if only the end of the step waits for it
   int to, post_cell, to_cell;
 };
