@@ -160,7 +160,6 @@ TEST(Unread, WhatNeedsAnotherSettingIsRefusedWithoutIt) {
   // What stands for the default asks for nothing, and DeepSpeed's schedules always warm up.
   for (const Words& typed :
        {Words{"--pipeline.schedule", "1f1b"},
-        {"--lr_schedule.decay_lr_rate", "0", "--lr_schedule.decay_step_size", "9", "--train.lr_decay", "OneCycle"},
         {"--mesh.context", "ring"},
         {"--recompute.every", "1"},
         {"--precision.scale_rule", "torch", "--precision", "32-true"},
