@@ -28,6 +28,7 @@ struct StepEvent {
   double tokens_per_second = 0;  ///< of the job, a mean that fades over some ten steps
   std::optional<double> peak_fraction;  ///< share of the machine's peak arithmetic; empty when not known
   int64_t rss_bytes = 0;  ///< resident memory of the reporting rank
+  std::optional<int64_t> shared_bytes;  ///< the part of it that other processes map too; empty when not known
   double eta_seconds = 0;  ///< to the end of training; NaN when unknown
   double epoch = 0;  ///< passes over the training data so far, with fraction
   std::optional<double> loss_scale;  ///< of the next step, if losses are scaled

@@ -13,7 +13,6 @@
 
 #include "trireme/base/json.h"
 #include "trireme/observe/append.h"
-#include "trireme/observe/memory_usage.h"
 
 namespace trireme::observe {
 namespace {
@@ -75,6 +74,7 @@ MetricsRow metrics_row(const base::StepEvent& event) {
   row.peak_fraction = event.peak_fraction;
   row.seconds = event.step_seconds;
   row.rss_bytes = event.rss_bytes;
+  row.shared_bytes = event.shared_bytes;
   row.epoch = event.epoch;
   row.eta_seconds = event.eta_seconds;
   return row;
@@ -206,7 +206,6 @@ void MetricsSink::step(const base::StepEvent& event) {
   const bool last = event.max_steps > 0 && event.step >= event.max_steps;
   if (!last && !event.val_loss && !event.is_kept && event.step % log_interval_ != 0) return;
   MetricsRow row = metrics_row(event);
-  if (const auto usage = read_memory_usage()) row.shared_bytes = usage->shared_bytes;
   if (resumed_ != event.step) {  // that of the step before this start belongs to the start before
     row.measured_anew = resumed_ && measured_anew_;
     row.resumed = std::exchange(resumed_, std::nullopt);

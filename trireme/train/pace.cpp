@@ -7,17 +7,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trireme/base/stopwatch.h"
 #include "trireme/machine/limits.h"
 #include "trireme/machine/nvml.h"
 #include "trireme/observe/core_time.h"
-#include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/products/products.h"
 
 namespace trireme::train {
 namespace {
+
+constexpr double kMemoryInterval = 1;  // seconds
 
 double product_flops(at::ScalarType dtype, at::Device device, int64_t size = 8192) try {
   constexpr int kRuns = 10;
@@ -75,9 +75,9 @@ void Pace::took(double seconds, int64_t tokens, double seconds_to_limit, base::S
   const double by_steps = event.max_steps > 0 ? double(event.max_steps - event.step) * smoothed_seconds_ : std::nan("");
   event.eta_seconds = std::fmin(by_steps, seconds_to_limit);  // of a number and NaN, the number
   if (!s_.is_first_rank()) return;
-  if (event.step % 16 == 1 || rss_bytes_ == 0)
-    if (const auto usage = observe::read_memory_usage()) rss_bytes_ = usage->rss_bytes();
-  event.rss_bytes = rss_bytes_;
+  if (!memory_ || memory_age_.seconds() > kMemoryInterval)
+    if ((memory_ = observe::read_memory_usage())) memory_age_ = base::Stopwatch();
+  if (memory_) event.rss_bytes = memory_->rss_bytes(), event.shared_bytes = memory_->shared_bytes;
   if (gpu_.empty()) return;
   if (const auto gpu = machine::read_gpu(gpu_)) {
     event.measures.push_back({"gpu_bytes", double(gpu->memory_used)});

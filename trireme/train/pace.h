@@ -6,9 +6,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trireme/base/progress.h"
+#include "trireme/base/stopwatch.h"
+#include "trireme/observe/memory_usage.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
@@ -27,8 +30,8 @@ class Pace {
   /// Measures the peak. Every rank must call.
   explicit Pace(Session& session);
 
-  /// Call it after a step: fills in times, rates, rank 0's memory, its GPU's measures and the loss scale. `event`
-  /// already has step and max_steps. `seconds_to_limit`: until train.max_time; NaN without.
+  /// Call it after a step: fills in times, rates, rank 0's memory (read once a second), its GPU's measures and the loss
+  /// scale. `event` already has step and max_steps. `seconds_to_limit`: until train.max_time; NaN without.
   void took(double seconds, int64_t tokens, double seconds_to_limit, base::StepEvent& event);
 
   double peak_flops() const { return peak_flops_; }  ///< of all ranks
@@ -44,7 +47,8 @@ class Pace {
   double peak_flops_, flops_per_token_;
   double smoothed_seconds_ = 0, smoothed_tokens_ = 0;
   int64_t steps_ = 0;  ///< since the start
-  int64_t rss_bytes_ = 0;
+  std::optional<observe::MemoryUsage> memory_ = {};
+  base::Stopwatch memory_age_;
   std::string gpu_;  ///< the first rank's, as its driver names it; empty without one
 };
 
