@@ -339,8 +339,8 @@ class Judged:
                 if in_bits and not corrects:
                     ring.require(off > 1e-6, f"{self.what}: the first ratio is that of all bits to 4", str(off))
                 else:
-                    # In float64 LibTorch multiplies, whose sums depend on the number of rows without AVX-512; on_mesh() asks for the very bits.
-                    ring.require(off <= (0 if ring.processor_has("avx512f", "avx512bw", "avx512dq", "avx512vl") else 1e-12), f"{self.what}: the first ratio is 1", str(off))
+                    # In float64 LibTorch multiplies, whose sums depend on the number of rows on some processors; on_mesh() asks for the very bits.
+                    ring.require(off <= 1e-12, f"{self.what}: the first ratio is 1", str(off))
             optimizer.step()
             # The next step begins at the run's own values: steps that go far would make much of the last bits of this one.
             after = tuning.trained(self.one / f"step-{step:08}")
