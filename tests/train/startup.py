@@ -5,7 +5,10 @@ The target is 3 s from exec to the end of the first step on two quiet cores. The
 machine is so busy that time on the wall says little, 10 s of processor time.
 """
 
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,14 +59,31 @@ def seconds_to_go_on(r):
     return seconds
 
 
+def loaded_once_is_the_same(r):
+    """What scripts run without loading the program again ends as what a user starts."""
+    one = {"train__max_steps": 2, "train__log_interval": 1}
+    for what, command in {"a run": r.command("run", **one), "two ranks": r.command("ranks", devices=2, **one), "the version": [r.program, "--version"],
+                          "a refusal": r.command("refused", train__max_steps=-1), "no words": [r.program]}.items():
+        ended = []
+        for loads in (True, False):
+            result = r.run(command, loads=loads)
+            logs = [path.read_text() for path in sorted(r.folder.glob("*/metrics.jsonl"))]
+            losses = [json.loads(line)["loss"] for log in logs for line in log.splitlines()]
+            shutil.rmtree(r.folder / "run", ignore_errors=True), shutil.rmtree(r.folder / "ranks", ignore_errors=True)
+            ended.append((result.code, re.sub(r"[0-9.]+", "", result.text) if not losses else "", losses))
+        ring.check(r.loaded_once.takes(ring.environment()) and ended[0] == ended[1], f"{what} of a program that was loaded once ends as one that is started",
+                   f"{ended[0]}\n{ended[1]}")
+
+
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("the time of a start")
     libraries = subprocess.run(["ldd", r.program], check=True, capture_output=True, encoding="utf-8").stdout
     ring.check("libtorch_cpu" in libraries and "not found" not in libraries, "ldd finds every library", libraries)
     ring.check("libpython" not in libraries and "libtorch_python" not in libraries, "ldd names no libpython", libraries)
+    loaded_once_is_the_same(r)
     empty = r.folder / "empty"
     empty.mkdir()
-    result = r.run(r.command("bare", devices=2, train__max_steps=2), env={"PATH": str(empty), "HOME": str(r.folder)})
+    result = r.run(r.command("bare", devices=2, train__max_steps=2), env={"PATH": str(empty), "HOME": str(r.folder)}, loads=True)
     ring.check(result.code == 0, "trireme pretrain works on two ranks with nothing on PATH", str(result))
     best, phases = min(first_step(r, f"timed-{number}") for number in range(3))
     phases_add_up(best, phases)
@@ -74,6 +94,6 @@ with ring.Ring(sys.argv[1]) as r:
     if best < LIMIT_SECONDS or os.getloadavg()[0] < 2 * os.cpu_count():
         ring.check(best < LIMIT_SECONDS, f"exec to the end of the first step, two ranks: {figures}")
     else:
-        used = r.run(r.command("used", devices=2, train__max_steps=1)).cpu_seconds
+        used = r.run(r.command("used", devices=2, train__max_steps=1), loads=True).cpu_seconds
         ring.check(used < LIMIT_SECONDS, f"exec to the end of the first step, two ranks: {figures}, but the load is "
                                          f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores; {used:.2f} s of processor time in all")
