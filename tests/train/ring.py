@@ -5,6 +5,7 @@ TRIREME_SLOW=1 runs full counts; otherwise a quick sample.
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import io
@@ -36,8 +37,11 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
           "--mca", "btl_vader_single_copy_mechanism", "none"]
 WORDS = "the sea was calm and Anne walked to a window of her house where Mr. Knightley stood, quite alone; 'Indeed!' said she".split()
 
-# Importing the judges makes a million objects that stay.
+# For judges: importing them makes a million objects that stay, and their large tensors come and go.
 gc.set_threshold(100_000, 50, 100)
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
+    ctypes.CDLL(None).mallopt(parameter, value)
 
 # A job that a shell starts in the background inherits ignored signals, and the program leaves them ignored.
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
