@@ -78,8 +78,8 @@ int bench_ops(const Settings& settings, const std::string& command) {
                 last_level = base::last_level_cache_bytes(threads);
   const int64_t beyond = std::clamp<int64_t>(8 * last_level, int64_t{64} << 20, most),
                 inside = base::core_cache_bytes() / 2 * threads;
-  // A quick run's values may lie in a large last-level cache, whose rate has no measure here.
-  const bool leaves_caches = beyond >= 2 * last_level;
+  // Of a quick run's values, much may lie in the last-level cache, whose rate has no measure here.
+  const bool leaves_caches = beyond >= 4 * last_level;
   const Size sizes[] = {leaves_caches ? Size{"memory", beyond, limits.copy(), limits.update(), limits.read()}
                                       : Size{"memory or its cache", beyond},
                         {"cache", inside, limits.copy(inside), limits.update(inside), limits.read(inside)}};
