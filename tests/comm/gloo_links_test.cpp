@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <atomic>
 #include <thread>
@@ -73,6 +74,9 @@ class Ranks {
 
   base::FileDescriptor call(int rank) const {
     base::FileDescriptor s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Where a rank's queue is full, the kernel would call for two minutes.
+    const timeval patience{.tv_sec = 0, .tv_usec = 100'000};
+    setsockopt(s.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     (void)!connect(s.get(), reinterpret_cast<const sockaddr*>(addresses[rank].data()), sizeof(sockaddr_in));
     return s;
   }
