@@ -145,27 +145,36 @@ struct Paged {
     const Visible visible{last[r0] - 1 - k0, starts, k0, last + r0};
     const Running<Acc> at{state.highest + r0, state.sums + r0 * M::kLanes, state.o + r0 * dim};
     constexpr WholeBlock<M> width;
-    score_block<M, kRows>(scores, q_rows + r0 * dim / M::kPair, block.k, count, dim, visible, width, ahead, fetch);
+    const int64_t multiplied = kRows == 1 ? 1 : count;
+    score_block<M, kRows>(scores, q_rows + r0 * dim / M::kPair, block.k, multiplied, dim, visible, width, ahead, fetch);
     if (cap_factor != 0) cap_block<M>(scores, cap_factor, count, visible, width);
     if (visible.all(kKeys))
       softmax_block<M, false, false>(scores, p, c, count, visible, width, dim, begins, at, none);
     else
       softmax_block<M, true, false>(scores, p, c, count, visible, width, dim, begins, at, none);
-    weighted_rows<M, kRows>(at.o, p, block.v, count, dim, visible, width, !begins, ahead, fetch);
+    weighted_rows<M, kRows>(at.o, p, block.v, multiplied, dim, visible, width, !begins, ahead, fetch);
   }
 
   int64_t first_block(int64_t r0) const { return first[r0] / kKeys * kKeys; }
 
-  /// Few rows, which wait for the memory.
+  /// Few rows, which wait for the memory. Softmax takes two at a time, the second of which may be none.
   template <class Right>
   void attend_few() {
+    if (rows == 1)
+      for (int64_t key = 0; key < kKeys; ++key) scores[kKeys + key] = 0;
     for (Span span = span_at(task, first_block(0)); span.of == &task; span = after(span)) {
       Later later;
       if (const Span then = after(span); then.of != nullptr) add_parts(later, then);
       Beside beside(later, vectors(span));
-      for (int64_t k0 = span.begin; k0 < span.end; k0 += kKeys)
-        rows <= 2 ? attend<2>(0, 2, k0, in_pages<Right>(k0), beside)
-                  : attend<kTile>(0, kTile, k0, in_pages<Right>(k0), beside);
+      for (int64_t k0 = span.begin; k0 < span.end; k0 += kKeys) {
+        if (rows == 1)
+          attend<1>(0, 2, k0, in_pages<Right>(k0), beside);
+        else if (rows == 2)
+          attend<2>(0, 2, k0, in_pages<Right>(k0), beside);
+        else
+          attend<kTile>(0, kTile, k0, in_pages<Right>(k0), beside);
+      }
+      beside.finish();
     }
   }
 

@@ -17,9 +17,10 @@ inline typename M::UnitVec load_right(const Right* b) {
     return M::widen_load(b);
 }
 
-/// What is fetched beside each vector of the right operand: nothing.
+/// What is fetched beside vectors of the right operand: nothing.
 struct Alone {
-  void operator()() const {}
+  template <int kVectors>
+  void fetch() const {}
 };
 /// What is read next, into the level-2 cache: a little beside each vector, in the order of addresses, so that the
 /// processor's own prefetching helps.
@@ -53,28 +54,54 @@ class Later {
     int64_t row_bytes, stride_bytes, left;
   };
   int64_t count_ = 0, now_ = 0;
-  Rows parts_[4] = {};
+  Rows parts_[4];  // the first count_ are set
 };
 class Beside {
  public:
-  /// All of `later` in `vectors` calls.
+  /// All of `later`, divided evenly between `vectors` vectors; finish() fetches the little that does not fit.
   Beside(Later& later, int64_t vectors) : later_(&later) {
     const int64_t each = (later.bytes() + vectors - 1) / larger(1, vectors);
-    lines_ = (each + 63) / 64, step_ = smaller(64, round_up(each, 16));
+    lines_ = larger(1, (each + 47) / 64), step_ = smaller(64, round_up(each, 16));
+    if (each > 0)
+      run_ = later.next_run();
+    else
+      end();
   }
-  void operator()() {
-    for (int64_t i = 0; i < lines_; ++i) {
-      if (run_.at >= run_.end) run_ = later_->next_run();
-      if (run_.at == nullptr) {
-        lines_ = 0;
-        return;
-      }
-      __builtin_prefetch(run_.at, 0, 2);
-      run_.at += step_;
+  /// The share of kVectors vectors.
+  template <int kVectors>
+  __attribute__((always_inline)) void fetch() {
+    if (lines_ == 1 && run_.end - run_.at > (kVectors - 1) * step_) [[likely]] {
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < kVectors; ++i) __builtin_prefetch(run_.at + i * step_, 0, 2);
+      run_.at += kVectors * step_;
+    } else {
+      *this = slowly(*this, kVectors);
     }
+  }
+  void finish() {
+    while (step_ > 0) *this = slowly(*this, 16);
   }
 
  private:
+  /// The same across the ends of runs. By value, so that its caller has the members in registers.
+  __attribute__((noinline)) static Beside slowly(Beside beside, int64_t vectors) {
+    for (int64_t i = 0; i < beside.lines_ * vectors; ++i) {
+      if (beside.run_.at >= beside.run_.end) beside.run_ = beside.later_->next_run();
+      if (beside.run_.at == nullptr) {
+        beside.end();
+        return beside;
+      }
+      __builtin_prefetch(beside.run_.at, 0, 2);
+      beside.run_.at += beside.step_;
+    }
+    return beside;
+  }
+  /// Nothing is left. A line that is there already costs less than a jump.
+  void end() {
+    static const char line[64] = {};
+    run_ = {line, line + 64}, step_ = 0, lines_ = 1;
+  }
+
   Later* later_;
   Later::Run run_ = {nullptr, nullptr};
   int64_t step_, lines_;
@@ -92,12 +119,10 @@ inline __attribute__((always_inline)) void multiply_tile(int64_t count, const ty
 #pragma GCC unroll 8
     for (int j = 0; j < NV; ++j) sum[i][j] = accumulate ? M::load(c + i * ldc + j * M::kLanes) : M::splat(0);
   for (int64_t p = 0; p < count; ++p) {
+    beside.template fetch<NV>();
     typename M::UnitVec right[NV];
 #pragma GCC unroll 8
-    for (int j = 0; j < NV; ++j) {
-      beside();
-      right[j] = load_right<M>(b + j * M::kLanes);
-    }
+    for (int j = 0; j < NV; ++j) right[j] = load_right<M>(b + j * M::kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const typename M::UnitVec left = M::splat_unit(a[i * row]);
@@ -111,6 +136,17 @@ inline __attribute__((always_inline)) void multiply_tile(int64_t count, const ty
 #pragma GCC unroll 8
     for (int j = 0; j < NV; ++j) M::store(c + i * ldc + j * M::kLanes, sum[i][j]);
   fetch = beside;
+}
+
+/// multiply_tile of `vectors` vectors, 1 to kMost.
+template <class M, int kRows, int kMost, class Right, class Fetch>
+inline __attribute__((always_inline)) void multiply_vectors(int64_t vectors, int64_t count, const typename M::Unit* a,
+                                                            int64_t row, int64_t step, const Right* b, int64_t ldb,
+                                                            typename M::Acc* c, int64_t ldc, bool accumulate,
+                                                            Fetch& fetch) {
+  if (vectors == kMost) return multiply_tile<M, kRows, kMost>(count, a, row, step, b, ldb, c, ldc, accumulate, fetch);
+  if constexpr (kMost > 1)
+    multiply_vectors<M, kRows, kMost - 1>(vectors, count, a, row, step, b, ldb, c, ldc, accumulate, fetch);
 }
 
 /// Prefetches rows that will soon be read or written, a few at a time, between register tiles. The rows are too far
@@ -150,7 +186,8 @@ template <class M, int kRows = kTile, class Right, class TrimOf, class Fetch = A
 void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t row, int64_t step, const Right* b,
               int64_t ldb, typename M::Acc* c, int64_t ldc, bool accumulate, Ahead& ahead, TrimOf trim,
               Fetch&& fetch = {}) {
-  const int64_t panels = (vectors + M::kPanel - 1) / M::kPanel, width = (vectors + panels - 1) / panels;
+  constexpr int64_t kPanel = smaller(8, M::kPanel * kTile / kRows);  // few rows leave registers for more vectors
+  const int64_t panels = (vectors + kPanel - 1) / kPanel, width = (vectors + panels - 1) / panels;
   for (int64_t j = 0; j < vectors; j += width) {
     for (int64_t i = 0; i < rows; i += kRows) {
       const Trim t = trim(i);
@@ -160,12 +197,7 @@ void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t 
       const auto* at = a + i * row + t.begin * step;
       const auto* bt = b + t.begin * ldb + j * M::kLanes;
       auto* ct = c + i * ldc + j * M::kLanes;
-      if (n == 1) multiply_tile<M, kRows, 1>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
-      if (n == 2) multiply_tile<M, kRows, 2>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
-      if constexpr (M::kPanel >= 3)
-        if (n == 3) multiply_tile<M, kRows, 3>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
-      if constexpr (M::kPanel >= 4)
-        if (n == 4) multiply_tile<M, kRows, 4>(count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
+      multiply_vectors<M, kRows, kPanel>(n, count, at, row, step, bt, ldb, ct, ldc, accumulate, fetch);
     }
   }
 }
