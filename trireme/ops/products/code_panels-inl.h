@@ -13,7 +13,7 @@ namespace {
 
 /// Calls write(u, v, units) for vector v of the units with elements [first, last) of a block of whole numbers,
 /// multiples of 8, with AVX-512. Two elements of 16 columns are 32 numbers, in 32 or 16 bytes: those of the earlier one
-/// first, or (kPair 2) both of each column together. In 4 bits the second half of the 32 are the upper nibbles.
+/// first, or (kPair 2, of 8 bits) both of each column together. In 4 bits the second half are the upper nibbles.
 template <class M, int Vectors, PanelCode kCode, class Write>
 __attribute__((always_inline)) inline void each_number(const char* block, int64_t first, int64_t last,
                                                        const char* ahead, const Write& write) {
@@ -58,6 +58,8 @@ __attribute__((always_inline)) inline void each_of_block(const typename M::Looku
     M::template each_element<M, Vectors, kCode>(lookup, block, next, first, last, ahead, write);
   else if constexpr (kCode == PanelCode::values)
     M::template each_code<M, Vectors>(lookup, reinterpret_cast<const float*>(block), first, last, ahead, write);
+  else if constexpr (kCode == PanelCode::nibbles && M::kCodeOrder == CodeOrder::pairs)
+    M::template each_nibble<Vectors>(block, first, last, ahead, write);
   else
     each_number<M, Vectors, kCode>(block, first, last, ahead, write);
 }

@@ -30,7 +30,7 @@ constexpr int64_t kDeepestBlock = 64;
 enum class CodeOrder {
   lanes,  ///< AVX-512. Values: 4 bytes for eight elements of a column. Numbers: a row of two elements, one after
           ///< another
-  pairs,  ///< AVX512-BF16: two elements of a column side by side
+  pairs,  ///< AVX512-BF16: two elements of a column side by side; whole numbers of 4 bits as values
   quarters  ///< AVX2: 32 bytes for four elements, as unpacking them by halves of a register needs it; bytes as in lanes
 };
 

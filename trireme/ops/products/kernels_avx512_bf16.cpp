@@ -19,17 +19,15 @@ inline __m512i pairs(__m512 low, __m512 high, const PairScale& scale) {
 }
 
 /// Calls write(pair, v, units) for vector v of the pairs with elements [first, last) of a block in 4 bits, multiples of
-/// 8. 64 bytes have four pairs of 16 columns: byte i of lane l has the nibble of pair i, column l / 2 and its element
-/// l % 2, and above it that of column 8 + l / 2. So the rounding instruction puts both elements of a pair together.
+/// 8. A nibble chooses one of 16 `values`. 64 bytes have four pairs of 16 columns: byte i of lane l has the nibble of
+/// pair i, column l / 2 and its element l % 2, and above it that of column 8 + l / 2. So the rounding instruction puts
+/// both elements of a pair together.
 template <int kPanel, int Vectors, class Write>
-__attribute__((always_inline)) inline void each_pair(const float* code, const float* scales, int64_t first,
-                                                     int64_t last, const char* ahead, const Write& write) {
-  const __m512 values = _mm512_loadu_ps(code);
-  PairScale scale[Vectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < Vectors; ++v) scale[v] = twice(_mm512_loadu_ps(scales + v * kLanes));
+__attribute__((always_inline)) inline void each_pair(__m512 values, const PairScale (&scale)[Vectors],
+                                                     const char* block, int64_t first, int64_t last, const char* ahead,
+                                                     const Write& write) {
   for (int64_t k = first; k < last; k += 8) {
-    const auto* codes = reinterpret_cast<const char*>(scales + kPanel + k / 8 * kPanel);
+    const char* codes = block + k / 8 * kPanel * 4;
     Gemm512::fetch(ahead, k / 8 * kPanel * 4, kPanel * 4);
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v)
@@ -76,11 +74,25 @@ struct GemmBfloat16 : Gemm512 {
   template <class M, int Vectors, class Write>
   __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
                                                        int64_t last, const char* ahead, const Write& write) {
-    each_pair<kPanel, Vectors>(code, scales, first, last, ahead, write);
+    PairScale scale[Vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) scale[v] = twice(_mm512_loadu_ps(scales + v * kLanes));
+    each_pair<kPanel>(_mm512_loadu_ps(code), scale, reinterpret_cast<const char*>(scales + kPanel), first, last, ahead,
+                      write);
+  }
+  /// Whole numbers of 4 bits, as each_code(): that takes fewer instructions than converting them.
+  template <int Vectors, class Write>
+  __attribute__((always_inline)) static void each_nibble(const char* block, int64_t first, int64_t last,
+                                                         const char* ahead, const Write& write) {
+    PairScale scale[Vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) scale[v] = load_scale(block + v * kLanes * 2);
+    const __m512 values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    each_pair<kPanel>(values, scale, block + kPanel * 2, first, last, ahead, write);
   }
   static void store_units(Unit* to, UnitVec units) { _mm512_storeu_si512(to, units); }
 
-  // Whole numbers (code_panels-inl.h) with their scales.
+  // Whole numbers of 8 bits (code_panels-inl.h) and the scales of all.
   using Scale = PairScale;
   static Scale load_scale(const char* halves) {
     return twice(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves))));

@@ -129,9 +129,18 @@ void pack_quarters(uint8_t* to, const Row& row, int64_t column, int64_t columns,
   }
 }
 
+/// Eight elements of a column of CodeOrder::pairs, which has the given place among the 16 columns that begin at `to`.
+void pack_pairs(uint32_t* to, int64_t lane, uint32_t eight) {
+  constexpr uint32_t kLow = 0x0f0f0f0f;
+  uint32_t* pair = to + lane % 8 * 2;
+  const int shift = lane < 8 ? 0 : 4;
+  const uint32_t keep = ~(kLow << shift);
+  pair[0] = (pair[0] & keep) | (eight >> 4 & kLow) << shift;
+  pair[1] = (pair[1] & keep) | (eight & kLow) << shift;
+}
+
 /// Writes a row into column `column` of a panel; the kernel's each_code() says where its nibbles lie.
 void pack_values(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t column, int64_t k) {
-  constexpr uint32_t kLow = 0x0f0f0f0f;
   const int64_t columns = kernel.panel_columns, lane = column % 16;
   constexpr PanelBlocks kBlocks = blocks_of(PanelCode::values);
   for (int64_t block = 0; block < k / kBlocks.depth; ++block, panel += kBlocks.bytes(columns)) {
@@ -145,15 +154,10 @@ void pack_values(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64
     auto* to = reinterpret_cast<uint32_t*>(panel + columns * 4) + column - lane;
     for (int64_t i = 0; i < kBlocks.depth; i += 8, to += columns) {
       const uint32_t all = row.eight(block * kBlocks.depth + i);
-      if (kernel.code_order == CodeOrder::lanes) {
+      if (kernel.code_order == CodeOrder::lanes)
         to[lane] = all;
-        continue;
-      }
-      uint32_t* pair = to + lane % 8 * 2;
-      const int shift = lane < 8 ? 0 : 4;
-      const uint32_t keep = ~(kLow << shift);
-      pair[0] = (pair[0] & keep) | (all >> 4 & kLow) << shift;
-      pair[1] = (pair[1] & keep) | (all & kLow) << shift;
+      else
+        pack_pairs(to, lane, all);
     }
   }
 }
@@ -167,6 +171,11 @@ void pack_numbers(const GemmKernel& kernel, uint8_t* panel, const Row& row, int6
     std::memcpy(panel + 2 * column, &scale, 2);
     if (kernel.code_order == CodeOrder::quarters && blocks.bits == 4) {
       pack_quarters(panel + 2 * columns, row, column, columns, first, blocks.depth);
+      continue;
+    }
+    if (kernel.code_order == CodeOrder::pairs && blocks.bits == 4) {
+      auto* to = reinterpret_cast<uint32_t*>(panel + 2 * columns) + column - lane;
+      for (int64_t i = 0; i < blocks.depth; i += 8, to += columns) pack_pairs(to, lane, row.eight(first + i));
       continue;
     }
     for (int64_t i = 0; i < blocks.depth; ++i) {
