@@ -24,6 +24,7 @@ namespace {
 // Shorter than a time slice, so that some runs are not interrupted on a machine with other work.
 constexpr double kRunSeconds = 1e-3;
 constexpr int kLoopRepeats = 40, kCopyRepeats = 5;
+constexpr int kLoopEnough = 10;  // runs in a row that are not faster
 
 const LimitsKernel& kernel() {
 #if defined(__x86_64__)
@@ -50,21 +51,27 @@ const RegisterLoop& loop_of(at::ScalarType dtype) {
   return loops[static_cast<int>(LimitsDtype::float32)];
 }
 
-// Runs `body` on all threads at once, `repeats` times; the caller is one of the threads. Returns the seconds of the
-// slowest thread in the fastest run.
+// Runs `body` on all threads at once, `repeats` times, or until `enough` runs in a row were not faster; the caller is
+// one of the threads. Returns the seconds of the slowest thread in the fastest run.
 template <class Body>
-double fastest(int threads, int repeats, const Body& body) {
+double fastest(int threads, int repeats, const Body& body, int enough = std::numeric_limits<int>::max()) {
   std::vector<double> seconds(static_cast<size_t>(threads));
   std::barrier together(threads);
   double best = std::numeric_limits<double>::max();
+  int slower = 0;  // runs since the last that was faster; the caller sets it before the others go on
   const auto work = [&](int thread) {
     for (int i = 0; i < repeats; ++i) {
       together.arrive_and_wait();
+      if (slower >= enough) break;
       const base::Stopwatch watch;
       body(thread);
       seconds[static_cast<size_t>(thread)] = watch.seconds();
       together.arrive_and_wait();
-      if (thread == 0) best = std::min(best, *std::max_element(seconds.begin(), seconds.end()));
+      if (thread != 0) continue;
+      constexpr double kFaster = 0.998;
+      const double now = *std::max_element(seconds.begin(), seconds.end());
+      slower = now < kFaster * best ? 0 : slower + 1;
+      best = std::min(best, now);
     }
   };
   std::vector<std::jthread> others;
@@ -139,7 +146,7 @@ const char* register_loop_place(at::ScalarType dtype) {
 double register_loop_flops(at::ScalarType dtype, int threads) {
   const RegisterLoop& loop = loop_of(dtype);
   const int64_t rounds = rounds_worth_timing(loop);
-  const double seconds = fastest(threads, kLoopRepeats, [&](int) { keep(loop.run(rounds)); });
+  const double seconds = fastest(threads, kLoopRepeats, [&](int) { keep(loop.run(rounds)); }, kLoopEnough);
   return static_cast<double>(threads * rounds * loop.flops_per_round) / seconds;
 }
 
