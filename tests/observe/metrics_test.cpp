@@ -100,8 +100,9 @@ TEST_F(MetricsTest, AResumedRunDropsTheStepsItDoesAgain) {
 }
 
 TEST_F(MetricsTest, AnEvaluationThatIsMadeUpJoinsTheRowOfItsStep) {
-  write_steps(1, 3, 0);
-  MetricsWriter writer(path, 3);
+  write_steps(1, 2, 0);
+  MetricsWriter writer(path, 2);
+  writer.append({.step = 3, .loss = 1.0 / 3, .rss_bytes = 4096, .shared_bytes = 1024});
   base::StepEvent found{.step = 3, .val_loss = 0.5, .measures = {{"val_accuracy", 1}}};
   writer.append(metrics_row(joined_with_row(found, path)));
   writer.append({.step = 4});
@@ -110,6 +111,8 @@ TEST_F(MetricsTest, AnEvaluationThatIsMadeUpJoinsTheRowOfItsStep) {
   EXPECT_EQ(row.loss, 1.0 / 3);
   EXPECT_EQ(row.val_loss, 0.5);
   EXPECT_EQ(row.measures.size(), 1u);
+  EXPECT_EQ(row.rss_bytes, 4096);
+  EXPECT_EQ(row.shared_bytes, 1024);
   found.step = 9;
   EXPECT_EQ(joined_with_row(found, path).loss, std::nullopt) << "there is no such row";
 }

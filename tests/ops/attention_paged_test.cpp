@@ -91,6 +91,8 @@ TEST(AttentionPaged, HasTheBitsOfTheForward) {
                                               {.num_heads = 2, .num_kv_heads = 2, .head_dim = 13},
                                               {.num_heads = 8, .num_kv_heads = 1, .head_dim = 32, .softcap = 5},
                                               {.num_heads = 2, .num_kv_heads = 2, .head_dim = 48, .window = 37},
+                                              {.num_heads = 2, .num_kv_heads = 2, .head_dim = 128},
+                                              {.num_heads = 2, .num_kv_heads = 2, .head_dim = 112, .softcap = 5},
                                               {.num_heads = 6, .num_kv_heads = 2, .head_dim = 128, .window = 150}};
   for (const AttentionShape& shape : shapes)
     for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})

@@ -1,7 +1,8 @@
 // Preloaded, it lets scripts run the program many times and load it once: LibTorch registers its operators before main,
 // which takes 0.1 to 0.2 s of each start. The process stops before main and forks for each request; the child runs main
-// of the program with the request's words, environment, folder and standard descriptors. What a child starts itself
-// (ranks) is started as ever. loaded_once.py sends the requests.
+// of the program with the request's words, environment, folder and standard descriptors. Nothing has started a
+// thread by then, so a child is as sound as a new process. What it starts itself (ranks) is started as ever.
+// loaded_once.py sends the requests.
 //
 // A request: 4 bytes of length, with the descriptors 0, 1 and 2; then strings that end in NUL: the folder, the number
 // of words, the words, the environment. The answers: the process id; then the status of waitpid and its processor time

@@ -17,8 +17,10 @@ READ_BEFORE_MAIN = ("LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "MALLOC_", 
 def inherited(environment):
     """What a process has from its start: of the environment only what is read before main."""
     own = pathlib.Path("/proc/self")
-    return ({name: value for name, value in environment.items() if name.startswith(READ_BEFORE_MAIN)}, os.sched_getaffinity(0), os.nice(0),
-            os.getpgrp(), (own / "limits").read_text(), (own / "cgroup").read_text(), sorted(os.readlink(space) for space in (own / "ns").iterdir()))
+    kept = ("Umask", "SigBlk", "SigIgn", "Cpus_allowed", "NoNewPrivs", "CapEff")
+    status = [line for line in (own / "status").read_text().splitlines() if line.startswith(kept)]
+    return ({name: value for name, value in environment.items() if name.startswith(READ_BEFORE_MAIN)}, status, os.nice(0), os.getpgrp(),
+            (own / "limits").read_text(), (own / "cgroup").read_text(), sorted(os.readlink(space) for space in (own / "ns").iterdir()))
 
 
 class LoadedOnce:
@@ -31,7 +33,7 @@ class LoadedOnce:
             return
         self.socket, other = socket.socketpair()
         self.server = subprocess.Popen([program, str(folder)], pass_fds=[other.fileno()], stdin=subprocess.DEVNULL,
-                                       env=environment | {"LD_PRELOAD": str(library), "LOADED_ONCE": str(other.fileno())})
+                                       stdout=subprocess.DEVNULL, env=environment | {"LD_PRELOAD": str(library), "LOADED_ONCE": str(other.fileno())})
         other.close()
         self.pid = self.server.pid
 
@@ -62,7 +64,7 @@ class LoadedOnce:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            self.answer(16)
+            self.answer(16, time.monotonic() + 10)
             raise subprocess.TimeoutExpired(words, timeout) from None
         return os.waitstatus_to_exitcode(status), out, err, microseconds / 1e6
 
@@ -82,6 +84,8 @@ class LoadedOnce:
             while open_ends.get_map():
                 ready = open_ends.select(max(0, deadline - time.monotonic()))
                 if not ready:
+                    for end in list(open_ends.get_map()):
+                        os.close(end)
                     raise TimeoutError
                 for key, _ in ready:
                     if got := os.read(key.fd, 1 << 16):

@@ -1,6 +1,6 @@
 """What the process-ring tests share: a temporary folder, a small text, tiny models, the program, checks.
 
-Every script starts the built program as a user would and judges it from outside: exit codes, messages, files.
+Every script runs the built program as a user would and judges it from outside: exit codes, messages, files.
 TRIREME_SLOW=1 runs full counts; otherwise a quick sample.
 """
 
@@ -169,7 +169,8 @@ class Ring:
     def run(self, command, timeout=120, loads=False, **options):
         """Runs to the end, waits for it, and hands back what was printed, the exit code and the time.
 
-        loads: even the program under test is started anew, as a user starts it; otherwise it is loaded once for a script.
+        loads: even the program under test is started anew, as a user starts it; otherwise a script loads it once (loaded_once.cpp),
+        but in slow runs.
         """
         start = time.monotonic()
         if not loads and (done := self.run_once_loaded(command, timeout, **options)) is not None:

@@ -79,7 +79,7 @@ int bench_ops(const Settings& settings, const std::string& command) {
   const int64_t beyond = std::clamp<int64_t>(8 * last_level, int64_t{64} << 20, most),
                 inside = base::core_cache_bytes() / 2 * threads;
   // Of a quick run's values, much may lie in the last-level cache, whose rate has no measure here.
-  const bool leaves_caches = beyond >= 4 * last_level;
+  const bool leaves_caches = beyond >= (settings.bench.quick ? 4 : 2) * last_level;
   const Size sizes[] = {leaves_caches ? Size{"memory", beyond, limits.copy(), limits.update(), limits.read()}
                                       : Size{"memory or its cache", beyond},
                         {"cache", inside, limits.copy(inside), limits.update(inside), limits.read(inside)}};

@@ -24,7 +24,8 @@ namespace {
 // Shorter than a time slice, so that some runs are not interrupted on a machine with other work.
 constexpr double kRunSeconds = 1e-3;
 constexpr int kLoopRepeats = 40, kCopyRepeats = 5;
-constexpr int kLoopEnough = 10;  // runs in a row that are not faster
+constexpr int kLoopEnough = 20;  // runs in a row that are not faster by kFaster
+constexpr double kFaster = 0.998;
 
 const LimitsKernel& kernel() {
 #if defined(__x86_64__)
@@ -51,8 +52,8 @@ const RegisterLoop& loop_of(at::ScalarType dtype) {
   return loops[static_cast<int>(LimitsDtype::float32)];
 }
 
-// Runs `body` on all threads at once, `repeats` times, or until `enough` runs in a row were not faster; the caller is
-// one of the threads. Returns the seconds of the slowest thread in the fastest run.
+// Runs `body` on all threads at once, `repeats` times, or until `enough` runs in a row were not faster by kFaster; the
+// caller is one of the threads. Returns the seconds of the slowest thread in the fastest run.
 template <class Body>
 double fastest(int threads, int repeats, const Body& body, int enough = std::numeric_limits<int>::max()) {
   std::vector<double> seconds(static_cast<size_t>(threads));
@@ -68,7 +69,6 @@ double fastest(int threads, int repeats, const Body& body, int enough = std::num
       seconds[static_cast<size_t>(thread)] = watch.seconds();
       together.arrive_and_wait();
       if (thread != 0) continue;
-      constexpr double kFaster = 0.998;
       const double now = *std::max_element(seconds.begin(), seconds.end());
       slower = now < kFaster * best ? 0 : slower + 1;
       best = std::min(best, now);

@@ -16,7 +16,7 @@ namespace trireme::machine {
 /// are products of tiles on matrix units (AMX), or on AMD processors AVX512-BF16 dot products, or else float32. For
 /// float32 and float64 they are fused multiply-adds (AVX-512, AVX2, portable).
 ///
-/// Cost      the best of at most 40 runs of about 1 ms; 10 in a row that are not faster end them
+/// Cost      the best of 40 runs of about 1 ms, or of fewer: 20 in a row that are not 0.2 % faster end them
 double register_loop_flops(at::ScalarType dtype, int threads);
 
 /// The same, one run at a time on LibTorch's threads. So a benchmark can alternate runs of the limit and runs of the

@@ -94,6 +94,7 @@ base::StepEvent joined_with_row(base::StepEvent found, const std::filesystem::pa
   found.peak_fraction = row->peak_fraction;
   found.step_seconds = row->seconds;
   found.rss_bytes = row->rss_bytes;
+  found.shared_bytes = row->shared_bytes;
   std::vector<base::Measured> measures = row->measures;
   std::erase_if(measures, [&](const base::Measured& old) {
     return std::ranges::find(found.measures, old.name, &base::Measured::name) != found.measures.end();

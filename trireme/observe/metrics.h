@@ -12,7 +12,7 @@
 //   tokens_per_second  of the whole job
 //   peak_fraction      share of the machine's peak arithmetic, only when known
 //   seconds            wall time of the step
-//   rss_bytes          resident memory of the reporting rank
+//   rss_bytes          resident memory of the reporting rank, read once a second
 //   shared_bytes       the part of it that other processes map too, only when known
 //   resumed            step of the checkpoint that this part of the run was resumed from, only on its first line
 //   measured_anew      true beside it, if losses of earlier lines are not to be compared: of other data or objectives

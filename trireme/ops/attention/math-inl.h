@@ -64,7 +64,7 @@ inline uint32_t lowbias32(uint32_t x) {
 inline double log2_of(double x) { return __builtin_log2(x); }
 inline float log2_of(float x) { return __builtin_log2f(x); }
 
-/// Vectors of kBytes with GCC's vector extension; a unit is one element. Panels are kPanel vectors wide.
+/// Vectors of kBytes with GCC's vector extension; a unit is one element. Panels of four rows are kPanel vectors wide.
 template <class Real, int kBytes, int kPanelVectors>
 struct PlainMath {
   using Acc = Real;

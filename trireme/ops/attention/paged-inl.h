@@ -157,11 +157,13 @@ struct Paged {
 
   int64_t first_block(int64_t r0) const { return first[r0] / kKeys * kKeys; }
 
-  /// Few rows, which wait for the memory. Softmax takes two at a time, the second of which may be none.
+  /// Few rows, which wait for the memory.
   template <class Right>
   void attend_few() {
-    if (rows == 1)
+    if (rows == 1) {  // the second is none: softmax computes it, and products leave it out
       for (int64_t key = 0; key < kKeys; ++key) scores[kKeys + key] = 0;
+      for (int64_t j = 0; j < dim; ++j) state.o[dim + j] = 0;
+    }
     for (Span span = span_at(task, first_block(0)); span.of == &task; span = after(span)) {
       Later later;
       if (const Span then = after(span); then.of != nullptr) add_parts(later, then);

@@ -181,12 +181,19 @@ struct Trim {
   int64_t begin, end, first, vectors;
 };
 
+/// Vectors of a register tile. Few rows leave registers for more: sums, right operands and one left.
+template <class M, int kRows>
+constexpr int64_t panel_of() {
+  constexpr int64_t kRegisters = sizeof(typename M::Vec) == 64 ? 32 : 16;
+  return kRows == kTile ? M::kPanel : smaller(8, (kRegisters - 1) / (kRows + 1));
+}
+
 /// C [rows, vectors] (+)= A B, each tile of kRows rows trimmed by trim(first row); `ahead` takes a step per tile.
 template <class M, int kRows = kTile, class Right, class TrimOf, class Fetch = Alone>
 void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t row, int64_t step, const Right* b,
               int64_t ldb, typename M::Acc* c, int64_t ldc, bool accumulate, Ahead& ahead, TrimOf trim,
               Fetch&& fetch = {}) {
-  constexpr int64_t kPanel = smaller(8, M::kPanel * kTile / kRows);  // few rows leave registers for more vectors
+  constexpr int64_t kPanel = panel_of<M, kRows>();
   const int64_t panels = (vectors + kPanel - 1) / kPanel, width = (vectors + panels - 1) / panels;
   for (int64_t j = 0; j < vectors; j += width) {
     for (int64_t i = 0; i < rows; i += kRows) {

@@ -162,7 +162,8 @@ void pack_values(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64
   }
 }
 
-/// The same of whole numbers; each_number() of code_panels-inl.h says where they lie.
+/// The same of whole numbers; each_number() of code_panels-inl.h says where they lie (in 4 bits of CodeOrder::pairs: as
+/// values).
 void pack_numbers(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t column, int64_t k, PanelCode code) {
   const PanelBlocks& blocks = blocks_of(code);
   const int64_t columns = kernel.panel_columns, lane = column % 16;
