@@ -108,6 +108,13 @@ TEST(Program, ThatDoesOtherwiseIsToldInOneSentence) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
+TEST(Program, DoesNotGiveTheNextAnswersWhatItPrintedTooMuch) {
+  ProgramReward reward(shell("while read -r line; do echo 1; read -r line; echo 1; sleep 0.05; echo 9; done"));
+  EXPECT_EQ(reward.score(answers(2), 1), (Scores{1.0, 1.0}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_THAT(failure(reward, 2), HasSubstr("after the last reward; it must print one number"));
+}
+
 TEST(Program, IsStartedAnewAfterAFailure) {
   ProgramReward reward(shell("read -r line; echo 1; read -r line; [ -e " + testing::TempDir() + "absent ] || exit 1"));
   EXPECT_THAT(failure(reward), HasSubstr("ended with exit code 1"));

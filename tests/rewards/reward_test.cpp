@@ -142,6 +142,8 @@ TEST(Reward, OnlyNumberWantsANumberForItsRightAnswer) {
   EXPECT_TRUE(has_right_answer("number", {{"answer", " 1,234 "}}, settings));
   EXPECT_TRUE(has_right_answer("exact", {{"answer", "Paris"}}, settings));
   EXPECT_FALSE(has_right_answer("exact", {{"gold", "Paris"}}, settings));
+  EXPECT_FALSE(has_right_answer("exact", {{"answer", nullptr}}, settings));
+  EXPECT_FALSE(has_right_answer("exact", {{"answer", {"Paris", "paris"}}}, settings));
 }
 
 }  // namespace

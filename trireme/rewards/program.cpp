@@ -68,6 +68,10 @@ class ProgramReward::Process {
     for (const Answer& answer : answers) text += line_of(answer, step);
     const auto late = Clock::now() + timeout_;
     size_t sent = 0, read = 0;
+    if (has_scored_) {  // what came late would count as these answers' rewards
+      take_output();
+      require_nothing_more();
+    }
     Scores scores;
     while (scores.size() < answers.size()) {
       if (Clock::now() > late)
@@ -92,7 +96,8 @@ class ProgramReward::Process {
                         : fmt::format("{} after {} of {} rewards; what it printed to standard error may say why",
                                       base::text_of_ending(child_.status()), scores.size(), answers.size()));
     }
-    if (!rest_.empty()) fail(fmt::format("printed \"{}\" after the last reward; {}", shown(rest_), kOneNumber));
+    require_nothing_more();
+    has_scored_ = true;
     return scores;
   }
 
@@ -103,6 +108,10 @@ class ProgramReward::Process {
   [[noreturn]] void fail(const std::string& what) {
     has_failed_ = true;
     throw Kind(fmt::format("reward.command {} {}", fmt::join(words_, " "), what));
+  }
+
+  void require_nothing_more() {
+    if (!rest_.empty()) fail(fmt::format("printed \"{}\" after the last reward; {}", shown(rest_), kOneNumber));
   }
 
   static std::string shown(const std::string& text) {
@@ -133,7 +142,7 @@ class ProgramReward::Process {
   const std::vector<std::string>& words_;
   std::chrono::milliseconds timeout_;
   base::ChildProcess child_;
-  bool has_failed_ = false;
+  bool has_failed_ = false, has_scored_ = false;
   std::string rest_;  ///< printed, without the lines that were taken
 };
 

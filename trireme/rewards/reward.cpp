@@ -25,16 +25,24 @@ std::string place_of(const Answer& answer) {
   return answer.place.empty() ? fmt::format("the line of prompt {}", answer.prompt_number) : answer.place;
 }
 
+// A text, a number, or true or false. An answer cannot equal a list, a map or null.
 std::optional<std::string> right_answer_in(const nlohmann::json& row, const RewardSettings& s) {
   const auto found = row.find(s.answer_key);
-  if (found == row.end()) return std::nullopt;
+  if (found == row.end() || found->is_null() || found->is_structured()) return std::nullopt;
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
 std::string right_answer(const Answer& answer, const RewardSettings& s) {
   if (const auto found = right_answer_in(*answer.row, s)) return *found;
+  const auto found = answer.row->find(s.answer_key);
   throw Failure(
-      fmt::format("{} has no key \"{}\"; name another one with reward.answer_key", place_of(answer), s.answer_key));
+      found == answer.row->end()
+          ? fmt::format("{} has no key \"{}\"; name another one with reward.answer_key", place_of(answer), s.answer_key)
+          : fmt::format("{} has {} under \"{}\", and an answer is compared with a text or a number", place_of(answer),
+                        found->is_null()    ? "null"
+                        : found->is_array() ? "a list"
+                                            : "a map",
+                        s.answer_key));
 }
 
 constexpr std::string_view kDigits = "0123456789";

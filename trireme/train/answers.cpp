@@ -47,9 +47,10 @@ void require_answers(const rewards::RewardSettings& s, std::string_view setting,
     };
     if (std::ranges::none_of(prompts, is_judged))
       throw UsageError(fmt::format(
-          "{}: no line of {} has a number under \"{}\", which the reward {} compares with; name another key with "
-          "reward.answer_key, or take the reward exact for texts",
-          setting, file, s.answer_key, name));
+          "{}: no line of {} has a {} under \"{}\", which the reward {} compares with; name another key with "
+          "reward.answer_key{}",
+          setting, file, name == "number" ? "number" : "text or number", s.answer_key, name,
+          name == "number" ? ", or take the reward exact for texts" : ""));
   }
 }
 

@@ -245,6 +245,8 @@ class Grpo : public Task {
     if (const std::string remark = remark_on_template(); !remark.empty()) lines.push_back(remark);
     if (g_.system && questions_.chat_template.empty() && held_out_.chat_template.empty())
       lines.emplace_back("grpo.system has no effect, because no prompt is a conversation");
+    if (g_.chat_template && questions_.chat_template.empty() && held_out_.chat_template.empty())
+      lines.emplace_back("grpo.chat_template has no effect, because no prompt is a conversation");
     if (const int64_t bytes = plan::reference_bytes(s_.engine->plan()); bytes > 0)
       lines.push_back(fmt::format("compared with {}, for which a rank takes {} beside the plan",
                                   g_.reference.value_or("the model before training"), base::human_bytes(bytes)));
