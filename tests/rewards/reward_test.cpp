@@ -49,6 +49,10 @@ TEST(Reward, AFullStopBeforeANumberIsNoPoint) {
   for (const char* text : {".46", "it is .46", "x=.46", "$.46.", "0.46"})
     EXPECT_EQ(score("number", text, {}, 0, {{"answer", "0.46"}}), 1) << text;
   EXPECT_EQ(score("number", "-.46", {}, 0, {{"answer", "-0.46"}}), 1);
+  for (const char* text : {"it is 1e5.", "1E5", "1e+5", "100000"})
+    EXPECT_EQ(score("number", text, {}, 0, {{"answer", "1e5"}}), 1) << text;
+  EXPECT_EQ(score("number", "so -3.2e-4", {}, 0, {{"answer", "-0.00032"}}), 1);
+  EXPECT_EQ(score("number", "the5", {}, 0, {{"answer", "5"}}), 1);
 }
 
 TEST(Reward, NumbersMayHaveCommasBetweenThousands) {

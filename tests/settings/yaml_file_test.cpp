@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 
@@ -220,6 +221,19 @@ TEST(YamlFile, AMergeKeyBringsTheKeysOfOtherMaps) {
 TEST(YamlFile, AMissingFileOrAFolderIsRefusedByPath) {
   EXPECT_THAT(refusal({"--config", "not/there.yaml"}), HasSubstr("cannot open not/there.yaml: No such file"));
   EXPECT_THAT(refusal({"--config", "/"}), HasSubstr("cannot read /: Is a directory"));
+}
+
+// As PyYAML writes texts of line breaks. yaml-cpp reads them as empty.
+TEST(YamlFile, LineBreaksThatAreAllOfAQuotedTextAreKept) {
+  const auto value = [](const std::string& yaml) { return YAML::Load(config::keep_quoted_breaks(yaml))["a"]; };
+  EXPECT_EQ(value("a: '\n\n  '\n").Scalar(), "\n");
+  EXPECT_EQ(value("a: '\n\n\n  '\nb: 1\n").Scalar(), "\n\n");
+  EXPECT_EQ(value("a:\n- '\n\n  '\n- \"\n\n  \"\n- x\n")[1].Scalar(), "\n");
+  EXPECT_EQ(value("a: ['\n\n', 'x']\n")[1].Scalar(), "x");
+  for (const char* same : {"a: 'x'\n\n'b': 1\n", "a: ''\n\nb: ''\n", "a: '\n  '\n", "a: 'x\n\n  y'\n", "a: \"\\n\"\n"})
+    EXPECT_EQ(config::keep_quoted_breaks(same), same);
+  const std::string three = "a: '\n\n\n  '\nb: 1\n", kept = config::keep_quoted_breaks(three);
+  EXPECT_EQ(std::ranges::count(kept, '\n'), std::ranges::count(three, '\n')) << "lines keep their numbers";
 }
 
 }  // namespace

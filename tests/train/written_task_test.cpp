@@ -69,6 +69,11 @@ TEST(WrittenTask, RulesAreEqualIfTheyMeanTheSame) {
     EXPECT_NE(rules_of(task_of(other)), rules) << other;
 }
 
+TEST(WrittenTask, AKeyTwiceIsRefusedAndALineBreakStopsAnAnswer) {
+  EXPECT_THROW(task_of("target_delimiter: a\ntarget_delimiter: b\n"), UsageError);
+  EXPECT_EQ(task_of("generation_kwargs:\n  until:\n  - '\n\n    '\n").until, std::vector<std::string>{"\n"});
+}
+
 TEST(WrittenTask, DrawsOnlyIfTheFileSaysSo) {
   EXPECT_EQ(task_of("generation_kwargs: {temperature: 0.5}").temperature, 0.5);
   EXPECT_EQ(task_of("generation_kwargs: {do_sample: true, temperature: 0.5}").temperature, 0.5);

@@ -25,8 +25,9 @@ class Reader {
 
   std::vector<Given> read() {
     try {
-      const YAML::Node tree = count_yaml_documents(text_.contents()) < 2 ? YAML::Load(text_.contents())
-                                                                         : YAML::Node(YAML::NodeType::Undefined);
+      const YAML::Node tree = count_yaml_documents(text_.contents()) < 2
+                                  ? YAML::Load(keep_quoted_breaks(text_.contents()))
+                                  : YAML::Node(YAML::NodeType::Undefined);
       if (tree.IsMap()) {
         flatten(tree, "", 0);
       } else if (!tree.IsDefined() || !tree.IsNull()) {

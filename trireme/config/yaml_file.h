@@ -41,4 +41,8 @@ struct YamlLimits {
 /// Errors    YAML::Exception with the place: not YAML, beyond the limits, an alias inside of its own value
 int count_yaml_documents(const std::string& text, const YamlLimits& limits = {});
 
+/// The same YAML for yaml-cpp, which loses line breaks that are all of a quoted text: '\n\n', as PyYAML writes one.
+/// Lines keep their numbers.
+std::string keep_quoted_breaks(std::string_view yaml);
+
 }  // namespace trireme::config

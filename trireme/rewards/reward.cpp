@@ -66,6 +66,10 @@ std::optional<std::string> last_number_in(std::string_view text) {
     return at;
   };
   size_t begin = first_digit(last);
+  // An exponent: 1e5, 3.2E-4.
+  const size_t sign = begin > 0 && (text[begin - 1] == '+' || text[begin - 1] == '-') ? begin - 1 : begin;
+  if (sign > 1 && (text[sign - 1] == 'e' || text[sign - 1] == 'E') && first_digit(sign - 1) < sign - 1)
+    begin = first_digit(sign - 1);
   if (begin > 0 && text[begin - 1] == '.') {
     const size_t point = begin - 1, whole = first_digit(point);
     if (whole < point || point == 0 || kBeforePoint.find(text[point - 1]) != std::string_view::npos) begin = whole;

@@ -107,6 +107,17 @@ std::string to_lower(std::string_view text) {
   return out;
 }
 
+std::string to_title(std::string_view character) {
+  std::string out;
+  for_each_character(character, [&](char32_t c, std::string_view bytes) {
+    if (c == kIllFormed)
+      out += bytes;
+    else
+      append_utf8(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
+  });
+  return out;
+}
+
 std::string strip_accents(std::string_view text) {
   std::string out;
   for_each_character(text, [&](char32_t c, std::string_view bytes) {

@@ -40,6 +40,7 @@ enum class NormalForm { nfc, nfd, nfkc, nfkd };
 /// Numerics  as in PyPI's tokenizers: characters newer than Unicode 9.0 are neither changed nor reordered
 std::string to_normal_form(std::string_view text, NormalForm form);
 std::string to_lower(std::string_view text);       ///< full lower case of every character, as Rust's to_lowercase
+std::string to_title(std::string_view character);  ///< title case of one character (of one for one)
 std::string strip_accents(std::string_view text);  ///< removes combining marks; decompose the text first (nfd)
 std::string_view strip_spaces(std::string_view text, bool left, bool right);
 /// Errors    those of check_growth

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
@@ -15,6 +14,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/text/normalizer.h"
 #include "trireme/text/utf8.h"
 #include "trireme/train/jsonl_records.h"
 
@@ -98,12 +98,23 @@ std::string without_marks(std::string_view raw) {
   return text;
 }
 
+/// Bytes of the first character of a text in UTF-8.
+size_t first_character(std::string_view text) {
+  const auto* end =
+      std::find_if(text.data() + !text.empty(), text.data() + text.size(), [](char c) { return (c & 0xC0) != 0x80; });
+  return static_cast<size_t>(end - text.data());
+}
+
 /// As Python's capitalize().
-std::string capitalized(std::string text) {
-  for (size_t i = 0; i < text.size(); ++i)
-    text[i] = static_cast<char>(i == 0 ? std::toupper(static_cast<unsigned char>(text[i]))
-                                       : std::tolower(static_cast<unsigned char>(text[i])));
-  return text;
+std::string capitalized(std::string_view text) {
+  const size_t first = first_character(text);
+  return text::to_title(text.substr(0, first)) + text::to_lower(text.substr(first));
+}
+
+/// Without its last character.
+std::string_view without_last(std::string_view text) {
+  while (!text.empty() && (text.back() & 0xC0) == 0x80) text.remove_suffix(1);
+  return text.substr(0, text.empty() ? 0 : text.size() - 1);
 }
 
 Row hellaswag(const json& row) {
@@ -152,14 +163,13 @@ Row sciq(const json& row) {
 Row copa(const json& row) {
   const std::string question = text_in(row, "question"), premise = text::stripped(text_in(row, "premise"));
   if (question != "cause" && question != "effect") throw UsageError("\"question\" is neither cause nor effect");
-  Row r{.context = fmt::format("{} {}", premise.substr(0, premise.empty() ? 0 : premise.size() - 1),
-                               question == "cause" ? "because" : "therefore"),
+  Row r{.context = fmt::format("{} {}", without_last(premise), question == "cause" ? "because" : "therefore"),
         .answer = number_in(row, "label", 2)};
   for (const char* key : {"choice1", "choice2"}) {
-    std::string choice = text_in(row, key);
+    const std::string choice = text_in(row, key);
     if (choice.empty()) throw UsageError(fmt::format("\"{}\" is empty", key));
-    choice[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(choice[0])));
-    r.choices.push_back(" " + choice);
+    const size_t first = first_character(choice);
+    r.choices.push_back(" " + text::to_lower(choice.substr(0, first)) + choice.substr(first));
   }
   return r;
 }

@@ -132,12 +132,19 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   const int64_t step = std::max<int64_t>(1, window + 1 - in_front);  // tokens that a window predicts
   int64_t bytes = 0;
   for (const std::string& text : texts) bytes += std::ssize(text);
-  if (e.limit && first + *e.limit * step < std::ssize(ids)) {
-    ids.resize(static_cast<size_t>(first + *e.limit * step));
-    bytes = 0;
-    for (const int64_t wide : ids)
-      if (const auto id = static_cast<int32_t>(wide); !in.tokenizer->is_special(id))  // a separator is none of the text
-        bytes += std::ssize(in.tokenizer->token_bytes(id));
+  if (e.limit && *e.limit <= std::ssize(ids) && first + *e.limit * step < std::ssize(ids)) {
+    // Tokens need not keep all bytes (WordPiece), so those of the text are shared as those of the tokens.
+    const auto bytes_of = [&](std::span<const int64_t> tokens) {
+      int64_t sum = 0;
+      for (const int64_t wide : tokens)
+        if (const auto id = static_cast<int32_t>(wide);
+            !in.tokenizer->is_special(id))  // a separator is none of the text
+          sum += std::ssize(in.tokenizer->token_bytes(id));
+      return sum;
+    };
+    const int64_t kept = first + *e.limit * step, all = std::max<int64_t>(1, bytes_of(ids));
+    ids.resize(static_cast<size_t>(kept));
+    bytes = std::llround(double(bytes) * double(bytes_of(ids)) / double(all));
   }
   const int64_t targets = std::ssize(ids) - first, windows = (targets + step - 1) / step;
   if (targets < 1)

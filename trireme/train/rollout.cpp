@@ -71,6 +71,7 @@ std::string made_with(const Settings& settings) {
   const GrpoSettings usual;
   grpo.prompts = usual.prompts, grpo.val_prompts = usual.val_prompts, grpo.eval_samples = usual.eval_samples;
   grpo.max_resampling = usual.max_resampling;
+  grpo.rollout_batch_size = usual.rollout_batch_size;  // an answer does not depend on those beside it
   const rewards::RewardSettings patient;
   reward.command_timeout = patient.command_timeout, reward.command_memory = patient.command_memory;
   std::string text = config::to_json(config::Table({section(grpo), section(reward)}));

@@ -50,6 +50,10 @@ class Map {
       : node_(std::move(node)), file_(std::move(file)), prefix_(std::move(prefix)) {
     if (!node_.IsMap())
       throw UsageError(fmt::format("{}: {} is no map of keys", file_, prefix_.substr(0, prefix_.size() - 1)));
+    std::set<std::string> names;
+    for (const auto& entry : node_)
+      if (entry.first.IsScalar() && !names.insert(entry.first.Scalar()).second)
+        refuse(entry.first.Scalar(), "is set twice; leave one out");
   }
 
   [[noreturn]] void refuse(const std::string& key, std::string_view problem) const {
@@ -297,7 +301,7 @@ std::vector<std::string> RowTemplate::all_of(const nlohmann::json& row) const {
 
 WrittenTask parse_task(const std::string& yaml, const std::string& name) try {
   if (config::count_yaml_documents(yaml) != 1) throw UsageError(fmt::format("{} is not one task", name));
-  const YAML::Node tree = YAML::Load(yaml);
+  const YAML::Node tree = YAML::Load(config::keep_quoted_breaks(yaml));
   if (!tree.IsMap()) throw UsageError(fmt::format("{} is no task: a task has keys such as doc_to_text", name));
   Map map(tree, name);
   for (const char* key : kWithoutEffect) map.take(key);
