@@ -100,6 +100,17 @@ int run_merge_lora(Arguments arguments) {
         "adapter's folder and, with --base, the model's",
         folder.string(), adapt::kAdapterConfigName));
   if (settings.out.empty()) settings.out = without_slash(adapter).string() + "-merged";
+  const fs::path ending = fs::path(settings.out).extension();
+  if (settings.to == "gguf" || ending == ".gguf")
+    throw UsageError(
+        "error: merge_lora writes no GGUF file\n  merge into a folder first, and convert that: trireme convert FOLDER "
+        "FILE.gguf");
+  if (!parsed.given("convert.to") && (ending == ".pth" || ending == ".pt" || ending == ".bin"))
+    throw UsageError(
+        fmt::format("error: {} has the name of PyTorch's file, and merge_lora writes a folder with safetensors\n  name "
+                    "a folder, or "
+                    "say --to pth",
+                    settings.out));
   const std::string quantize = settings.quantize.value_or("none");
   const std::string trained = train::saved_setting(adapt::open_adapter_folder(folder).files, "quantize");
   if (!settings.quantize && base::block_format_named(trained) != base::BlockFormat::none)

@@ -40,7 +40,16 @@ bool is_model_folder(const fs::path& folder) {
   return std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
 }
 
-void check_place(const ConvertRequest& request, bool single_file) {
+/// The folders and files that a conversion reads, an adapter's own base among them.
+std::vector<fs::path> read_places(const ConvertRequest& request, const adapt::ModelPlace& place) {
+  std::vector<fs::path> all = {request.source, request.adapter, request.base};
+  if (!request.adapter.empty() || is_adapter(request.source)) all.push_back(adapt::weights_of(place));
+  std::erase(all, fs::path());
+  for (size_t i = 0, count = all.size(); i < count; ++i) all.push_back(checkpoint::newest_or_itself(all[i]));
+  return all;
+}
+
+void check_place(const ConvertRequest& request, const std::vector<fs::path>& read_places, bool single_file) {
   const fs::path& out = request.out;
   fs::path around = parent_of(out);  // what is there of the folders around it
   while (!fs::exists(around)) around = parent_of(around);
@@ -50,10 +59,13 @@ void check_place(const ConvertRequest& request, bool single_file) {
   if (!fs::exists(out)) return;
   if (fs::equivalent(out, request.source))
     throw UsageError(fmt::format("error: {} cannot be converted into itself", out.string()));
-  for (const fs::path& read : {fs::path(request.source), fs::path(request.adapter), fs::path(request.base)}) {
+  for (const fs::path& read : read_places) {
     std::error_code ignored;
-    for (fs::path around_it = fs::weakly_canonical(read, ignored).parent_path();
-         !read.empty() && around_it.has_filename(); around_it = around_it.parent_path())
+    if (fs::equivalent(read, out, ignored))
+      throw UsageError(fmt::format("error: {} is read here, and its result cannot take its place\n  name another place",
+                                   out.string()));
+    for (fs::path around_it = fs::weakly_canonical(read, ignored).parent_path(); around_it.has_filename();
+         around_it = around_it.parent_path())
       if (fs::equivalent(around_it, out, ignored))
         throw UsageError(fmt::format("error: {} holds {}, which would go with it\n  name another place", out.string(),
                                      read.string()));
@@ -129,10 +141,13 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
         "error: quantize {} is about a base that an adapter is merged into, and {} is no adapter\n  to write a model "
         "in these blocks, name them as its dtype: --dtype {}",
         base::traits_of(request.quantize).name, request.source.string(), base::traits_of(request.quantize).name));
+  if (request.max_shard_bytes != checkpoint::kDefaultShardBytes && request.to != "safetensors")
+    throw UsageError(
+        fmt::format("error: max_shard_bytes has no effect: {} is written as one file\n  leave it out", request.to));
   const bool stays_adapter = request.to == "gguf" && request.adapter.empty() && is_adapter(request.source);
   const ConvertInput input = stays_adapter ? open_adapter_source(place) : open_convert_source(place);
   const ConvertPlan plan = plan_convert(input, request);
-  check_place(request, !plan.single_file.empty());
+  check_place(request, read_places(request, place), !plan.single_file.empty());
   check_space(folder, plan.bytes);
   for (const std::vector<std::string>& notes : {input.notes, plan.notes})
     for (const std::string& line : notes)

@@ -225,6 +225,8 @@ ConvertPlan plan_litgpt(const ConvertInput& input, const ConvertRequest& request
   check_model_tensors(config, input.tensors().tensors(), request.source.string());
   std::map<std::string, std::string> files = input.files;
   files["model_config.yaml"] = yaml;
+  // LitGPT's file has no ids of tokens that begin and end texts.
+  files.try_emplace("generation_config.json", generation_config(base::parse_json(input.config_json)));
   plan.open = [tensors = plan.tensors->tensors(), files](const std::filesystem::path& folder) {
     write_files(folder, files);
     return std::make_unique<TorchFileSink>(folder / "lit_model.pth", tensors);

@@ -130,12 +130,16 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
   return input;
 }
 
-std::string generation_config(const nlohmann::ordered_json& config) {
+}  // namespace
+
+std::string generation_config(const nlohmann::json& config) {
   nlohmann::ordered_json result{{"_from_model_config", true}};
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
     if (config.contains(key)) result[key] = config[key];
   return result.dump(2) + "\n";
 }
+
+namespace {
 
 ConvertInput open_gguf(const fs::path& path) {
   ConvertInput input{.format = "gguf"};
@@ -145,7 +149,7 @@ ConvertInput open_gguf(const fs::path& path) {
   input.config_json = config.dump(2) + "\n";
   input.files = tokenizer_from_gguf(header);
   if (input.files.empty()) input.notes.push_back(fmt::format("{} holds no tokenizer", path.string()));
-  input.files["generation_config.json"] = generation_config(config);
+  input.files["generation_config.json"] = generation_config(nlohmann::json(config));
   auto map = gguf_to_hugging_face(*header.text("general.architecture"), source->tensors(),
                                   heads_of(nlohmann::json(config)), path.string());
   input.chain.push_back(std::move(source));

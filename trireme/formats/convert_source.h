@@ -39,6 +39,9 @@ ConvertInput open_convert_source(const adapt::ModelPlace& place);
 /// Errors    as open_convert_source()
 ConvertInput open_adapter_source(const adapt::ModelPlace& place);
 
+/// generation_config.json of a model that has none: the ids of its own configuration.
+std::string generation_config(const nlohmann::json& config);
+
 /// Whether `path` is an adapter's folder, or a folder of checkpoints whose newest good one is.
 bool is_adapter(const std::filesystem::path& path);
 
