@@ -1,5 +1,6 @@
 #include "trireme/config/yaml_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <yaml-cpp/yaml.h>
@@ -221,6 +222,18 @@ TEST(YamlFile, AMergeKeyBringsTheKeysOfOtherMaps) {
 TEST(YamlFile, AMissingFileOrAFolderIsRefusedByPath) {
   EXPECT_THAT(refusal({"--config", "not/there.yaml"}), HasSubstr("cannot open not/there.yaml: No such file"));
   EXPECT_THAT(refusal({"--config", "/"}), HasSubstr("cannot read /: Is a directory"));
+}
+
+// yaml-cpp closes quotes at the end of the file.
+TEST(YamlFile, AQuoteThatIsNeverClosedIsRefusedInItsLine) {
+  for (const char* quote : {"\"", "'"}) {
+    const std::string text =
+        refusal_of_file(fmt::format("model: llama-5m\nout_dir: {}o\ntrain: {{max_steps: 1}}\n", quote));
+    EXPECT_THAT(text, HasSubstr("F:2")) << text;
+    EXPECT_THAT(text, HasSubstr("a quote that begins here is never closed")) << text;
+  }
+  EXPECT_EQ(settings_of("out_dir: 'o\n  p'\nseed: 3\n").out_dir, "o p");
+  EXPECT_EQ(settings_of("out_dir: it's\n# don't\nseed: 3\n").seed, 3);
 }
 
 // As PyYAML writes texts of line breaks. yaml-cpp reads them as empty.

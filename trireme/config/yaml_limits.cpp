@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -71,6 +73,32 @@ class Counter : public YAML::EventHandler {
   int64_t total_ = 0;
 };
 
+// Whether the text ends inside of quotes, which yaml-cpp closes at the end. There, a mark of a document's end is
+// refused.
+bool ends_in_quotes(const std::string& text) {
+  std::istringstream stream(text + "\n...\n");
+  YAML::Parser parser(stream);
+  const YamlLimits limits;
+  Counter counter(limits);
+  try {
+    for (int documents = 0; documents < 2 && parser.HandleNextDocument(counter);) ++documents;
+  } catch (const YAML::Exception& error) {
+    return error.msg == YAML::ErrorMsg::DOC_IN_SCALAR;
+  }
+  return false;
+}
+
+// The line in which the last quotes begin that no line closes.
+int line_of_open_quotes(const std::string& text) {
+  size_t end = text.size();
+  int line = static_cast<int>(std::ranges::count(text, '\n'));
+  for (; line > 0; --line) {
+    end = text.rfind('\n', end - 1);
+    if (!ends_in_quotes(text.substr(0, end))) break;
+  }
+  return line;
+}
+
 }  // namespace
 
 int count_yaml_documents(const std::string& text, const YamlLimits& limits) {
@@ -78,6 +106,11 @@ int count_yaml_documents(const std::string& text, const YamlLimits& limits) {
     throw YAML::ParserException(
         YAML::Mark(), fmt::format("it has {}, more than {}", base::human_bytes(static_cast<int64_t>(text.size())),
                                   base::human_bytes(limits.bytes)));
+  if (ends_in_quotes(text)) {
+    YAML::Mark mark;
+    mark.line = line_of_open_quotes(text);
+    throw YAML::ParserException(mark, "a quote that begins here is never closed");
+  }
   std::istringstream stream(text);
   YAML::Parser parser(stream);
   Counter counter(limits);
