@@ -20,6 +20,7 @@ int run_evaluate(Arguments arguments) {
                    .positional = "evaluate.checkpoint",
                    .second = "evaluate.text",
                    .unread_groups = groups_of_training(),
+                   .unread_keys = {"task", "resume", "overwrite"},
                    .read_keys = {"data.text_field"},  // of evaluate.classify
                    .section = "evaluate"},
        .help = "trireme evaluate CHECKPOINT --text FILE\n"

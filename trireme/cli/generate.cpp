@@ -73,6 +73,7 @@ int run_generate(Arguments arguments) {
                    .positional = "generate.checkpoint",
                    .second = "generate.prompt",
                    .unread_groups = groups_of_training(),
+                   .unread_keys = {"task", "resume", "overwrite"},
                    .section = "generate"},
        .help = "trireme generate CHECKPOINT --prompt TEXT\n"
                "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n"

@@ -66,6 +66,7 @@ std::optional<int> distance_if_near(std::string_view typed, std::string_view can
   const int forgiven = std::max(1, static_cast<int>(leaf_of(key).size()) / 3);
   if (std::abs(std::ssize(typed) - std::ssize(candidate)) > forgiven) return std::nullopt;
   const int distance = base::edit_distance(typed, candidate, forgiven);
+  if (distance >= std::ssize(typed)) return std::nullopt;  // no letter is the same
   return distance <= forgiven && have_alike_words(typed, candidate, distance) ? std::optional(distance) : std::nullopt;
 }
 

@@ -310,7 +310,9 @@ class Parser {
 
   // A setting of a group that only training reads, where the command does not train.
   bool is_of_training(const std::string& key) const {
-    return table_.find(key) != nullptr && std::ranges::count(overlay_.unread_groups, table_.group_of(key)) > 0 &&
+    return table_.find(key) != nullptr &&
+           (std::ranges::count(overlay_.unread_keys, key) > 0 ||
+            std::ranges::count(overlay_.unread_groups, table_.group_of(key)) > 0) &&
            std::ranges::count(overlay_.read_keys, key) == 0;
   }
 

@@ -28,6 +28,7 @@ struct Overlay {
   std::string second;  ///< the key that a second argument without a name was probably meant for, for messages
   bool reads_its_section_alone = false;  ///< other settings on the command line are refused
   std::vector<std::string_view> unread_groups;  ///< those that only training reads: refused on the command line
+  std::vector<std::string_view> unread_keys;  ///< likewise, of groups of which the command reads others
   std::vector<std::string_view> read_keys;  ///< keys of these groups that the command reads
   bool takes_list = false;  ///< any number of arguments without a name go to Parsed::list
   bool passes_over_mistakes = false;  ///< what is right counts, and nothing is refused

@@ -72,6 +72,11 @@ bool is_first_node(const Settings& settings, const RankEnvironment& environment)
 }
 
 void check_nodes(const Settings& settings, const RankEnvironment& environment) {
+  if (settings.num_nodes == 1 && settings.launch.node_rank.value_or(0) > 0 && !environment.launched)
+    throw UsageError(fmt::format(
+        "launch.node_rank {} is not one of the num_nodes 1: give num_nodes, the number of machines, or leave "
+        "it out",
+        *settings.launch.node_rank));
   if (settings.launch.token_file) store::read_token_file(*settings.launch.token_file);
   if (settings.num_nodes == 1 || environment.launched) return;
   node_rank(settings);
