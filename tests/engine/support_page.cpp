@@ -83,8 +83,9 @@ std::string support_page(const std::vector<MatrixCell>& cells) {
       "pair of values meets, `make test-slow` all of them.\n\n"
       "With adapters (LoRA) on a frozen model, and with dropout of the model, the same combinations run, and the same "
       "are\n"
-      "refused. Samples are proved too: adapters on matrices of attention and MLP, on the head and on the embedding, "
-      "with\n"
+      "refused, but for adapters of k_proj and v_proj: they need a tp that divides the key and value heads. Samples "
+      "are "
+      "proved\ntoo: adapters on matrices of attention and MLP, on the head and on the embedding, with\n"
       "dropout; and dropout of attention weights, of the outputs of attention and MLP, and of the embedding.\n\n"
       "## Strategy and axes\n\n| axes | {} |\n|---|{}\n",
       all.runs + all.refused, all.runs, all.refused, fmt::join(strategies, " | "), "---|---|---|---|---|---|");

@@ -524,7 +524,7 @@ TEST(Checkpointing, AdamAndAdamWDoNotTakeEachOthersStateThoughItsNamesAreTheSame
     } catch (const CheckpointError& error) {
       EXPECT_THAT(error.what(),
                   testing::HasSubstr(fmt::format("is of another optimizer: {} saved it, this run's is {}; go on with "
-                                                 "--optimizer {}, or start a new run from its weights: "
+                                                 "--optimizer {}, or begin a new run from its weights, for instance "
                                                  "trireme pretrain {}",
                                                  saver, loader, saver, saved.string())));
     }

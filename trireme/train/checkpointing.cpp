@@ -24,6 +24,7 @@
 #include "trireme/engine/quantized_group.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/train/base_copy.h"
+#include "trireme/train/resume_settings.h"
 #include "trireme/train/state_parts.h"
 
 namespace trireme::train {
@@ -95,8 +96,8 @@ void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wa
         c.path.string());
   throw CheckpointError(
       fmt::format("the checkpoint {} is of another optimizer: {} saved it, this run's is {}; go on with --optimizer "
-                  "{}, or start a new run from its weights: trireme pretrain {}",
-                  c.path.string(), saved, wanted, saved, base::shell_quoted(c.path.string())),
+                  "{}, or begin {}",
+                  c.path.string(), saved, wanted, saved, how_to_begin_from(c.path)),
       c.path.string());
 }
 
@@ -126,14 +127,12 @@ void check_optimizer(const checkpoint::Checkpoint& c, const std::vector<std::str
     return list.empty() ? "nothing" : base::join(list, " and ");
   };
   throw CheckpointError(
-      fmt::format(
-          "the checkpoint {} keeps {} of each parameter, and this run's optimizer keeps {}; {}", c.path.string(),
-          words(kept), words(names),
-          is_wrapped
-              ? "make the Trainer with the optimizer, momentum and precision that saved it"
-              : fmt::format("go on with its optimizer, optimizer.momentum and precision.rounding, or start a new "
-                            "run from its weights: trireme pretrain {}",
-                            base::shell_quoted(c.path.string()))),
+      fmt::format("the checkpoint {} keeps {} of each parameter, and this run's optimizer keeps {}; {}",
+                  c.path.string(), words(kept), words(names),
+                  is_wrapped
+                      ? "make the Trainer with the optimizer, momentum and precision that saved it"
+                      : fmt::format("go on with its optimizer, optimizer.momentum and precision.rounding, or begin {}",
+                                    how_to_begin_from(c.path))),
       c.path.string());
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/parse_whole.h"
 #include "trireme/base/text.h"
 #include "trireme/text/normalizer.h"
 #include "trireme/text/utf8.h"
@@ -54,8 +55,7 @@ int64_t number_in(const json& row, const char* key, size_t count) {
   if (found != row.end() && found->is_number_integer()) number = found->get<int64_t>();
   if (found != row.end() && found->is_boolean()) number = found->get<bool>() ? 1 : 0;
   if (found != row.end() && found->is_string())
-    if (const auto text = found->get<std::string>(); text.size() == 1 && text[0] >= '0' && text[0] <= '9')
-      number = text[0] - '0';
+    number = base::parse_whole<int64_t>(found->get<std::string>()).value_or(-1);
   if (number < 0 || number >= static_cast<int64_t>(count))
     throw UsageError(fmt::format("\"{}\" is no number from 0 to {}", key, count - 1));
   return number;

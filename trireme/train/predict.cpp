@@ -83,6 +83,8 @@ void check_predict(const Settings& settings) {
   if (world_size(settings) > 1) throw UsageError("labels are predicted on one rank; leave out devices and mesh.*");
   if (settings.model.quantize != base::BlockFormat::none)
     throw UsageError("labels are predicted with all bits of the matrices; leave out quantize");
+  if (settings.evaluate.adapter)
+    throw UsageError("labels are predicted by a model without an adapter; leave out evaluate.adapter");
   const Opened o = open_for_labels(settings);
   describe_source(o.folder, model::build_model(o.config, inference_precision(settings)));
   for (const data::LabeledText& text : texts_of(settings))

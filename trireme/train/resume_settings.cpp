@@ -84,10 +84,8 @@ void refuse_another_optimizer(const RunState& state, const fs::path& folder, con
           : "leave it out";
   for (const std::string& change : changes_since(state.settings_yaml, now))
     if (change.starts_with(setting))
-      throw UsageError(
-          fmt::format("{}, and the optimizer would need other tensors than {} keeps; {}, or begin a new run from its "
-                      "weights: trireme pretrain {}",
-                      change, folder.string(), way_out, base::shell_quoted(folder.string())));
+      throw UsageError(fmt::format("{}, and the optimizer would need other tensors than {} keeps; {}, or begin {}",
+                                   change, folder.string(), way_out, how_to_begin_from(folder)));
 }
 
 // A saved scale goes on as it is, so the scale of the first step is not read again.
@@ -211,6 +209,13 @@ void take_over_run(ParsedSettings& parsed) {
   if (const auto& tokenizer = s.data.tokenizer; tokenizer && *tokenizer != "byte" && !parsed.given("data.tokenizer") &&
                                                 !fs::exists(*tokenizer) && text::has_tokenizer(folder))
     s.data.tokenizer = folder.string();
+}
+
+std::string how_to_begin_from(const std::filesystem::path& checkpoint) {
+  const std::string name = base::shell_quoted(checkpoint.string());
+  return adapt::is_adapter_folder(checkpoint)
+             ? fmt::format("a new run from its weights: trireme finetune_lora BASE --lora.initial_adapter {}", name)
+             : fmt::format("a new run from its weights, for instance trireme pretrain {}", name);
 }
 
 std::string how_to_go_on(const Settings& settings) {

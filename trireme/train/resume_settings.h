@@ -2,6 +2,9 @@
 // `trireme explain` call this before they use the settings.
 #pragma once
 
+#include <filesystem>
+#include <string>
+
 #include "trireme/settings/parse.h"
 
 namespace trireme::train {
@@ -23,5 +26,8 @@ void take_over_run(ParsedSettings& parsed);
 /// "trireme pretrain --resume out/mine --devices 2 --mesh.tp 2": the command that continues a run with these settings,
 /// and with what the newest good checkpoint does not keep of them. Of several machines, words for what was typed there.
 std::string how_to_go_on(const Settings& settings);
+
+/// How a new run begins from the weights of a checkpoint of a model or an adapter, in words.
+std::string how_to_begin_from(const std::filesystem::path& checkpoint);
 
 }  // namespace trireme::train
