@@ -163,6 +163,14 @@ def main():
         loss = json.loads((folder / "result.json").read_text())["perplexity"]["loss"]
         ring.check(abs(loss - judged[0]) < 1e-5, "and so do two tensor-parallel ranks", (loss, judged))
         refuse(run, ["fits no module of this model"], "convert", gpt2, folder / "x", "--adapter", adapter)
+        kept = weights(base)
+        for words in (["merge_lora", adapter, "--out", base], ["convert", adapter, base], ["merge_lora", adapter, "--base", base, "--out", base],
+                      ["convert", base, adapter, "--adapter", adapter]):
+            refuse(run, ["is read here, and its result cannot take its place"], *words, "--force")
+        ring.check(equal(weights(base), kept) and (adapter / "adapter_config.json").exists(), "what is read is not replaced")
+        for words in (["--to", "gguf"], ["--out", folder / "merged.gguf"]):
+            refuse(run, ["merge_lora writes no GGUF file"], "merge_lora", adapter, *words)
+        refuse(run, ["max_shard_bytes has no effect"], "convert", base, folder / "x.gguf", "--max_shard_bytes", "1MB")
         keeps_the_adapters_template(run, folder, base, adapter)
         shutil.move(base, folder / "moved")
         refuse(run, ["the base of the adapter", "--base PATH"], "merge_lora", adapter, "--force")

@@ -329,6 +329,9 @@ def check_task(r):
     ring.require("none is longer than 16 tokens; order seed" in result.out, "no text is cut", result.out)
     report = r.folder / "report.json"
     program(r, "evaluate", out, "--classify", held_out, "--evaluate.json", report)
+    for words, told in ((["--quantize", "q8_0"], "labels are predicted with all bits"), (["--adapter", out], "by a model without an adapter")):
+        refused = r.run([r.program, "evaluate", str(out), "--classify", str(held_out), *map(str, words)])
+        ring.check(refused.code == 2 and told in refused.err, f"evaluate --classify refuses {words[0]}", str(refused))
     again = json.loads(report.read_text())["classify"]
     ring.require(abs(again["accuracy"] - accuracy) < 1e-9 and abs(again["macro_f1"] - f1) < 1e-9 and abs(again["loss"] - last["val_loss"]) < 1e-5,
                  "trireme evaluate finds the same", f"{again} {last}")
