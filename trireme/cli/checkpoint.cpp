@@ -134,6 +134,7 @@ std::string kind_of(const ck::FolderInfo& info) {
   if (info.verdict.kind == ck::Verdict::Kind::ruined) return "RUINED: " + info.verdict.problem;
   if (info.verdict.kind == ck::Verdict::Kind::left_behind) return "LEFT BEHIND: " + info.verdict.problem;
   if (info.verdict.kind == ck::Verdict::Kind::weights_alone) return "weights alone: no run can go on from them";
+  if (info.verdict.kind == ck::Verdict::Kind::unreadable) return "UNKNOWN: " + info.verdict.problem;
   if (!info.verdict.good()) return "NOT COMPLETE: " + info.verdict.problem;
   return info.ours ? "complete" : "no manifest: not written by Trireme, cannot be verified";
 }

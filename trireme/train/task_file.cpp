@@ -314,6 +314,7 @@ WrittenTask parse_task(const std::string& yaml, const std::string& name) try {
   task.target_delimiter = map.text("target_delimiter", task.target_delimiter);
   task.fewshot_delimiter = map.text("fewshot_delimiter", task.fewshot_delimiter);
   task.num_fewshot = map.value<int64_t>("num_fewshot", "whole number");
+  if (task.num_fewshot.value_or(0) < 0) map.refuse("num_fewshot", "is below 0");
   if (std::optional<Map> fewshot = map.map("fewshot_config")) {
     fewshot->only("sampler", "first_n");
     fewshot->end();
