@@ -76,7 +76,7 @@ void Pace::took(double seconds, int64_t tokens, double seconds_to_limit, base::S
   event.eta_seconds = std::fmin(by_steps, seconds_to_limit);  // of a number and NaN, the number
   if (!s_.is_first_rank()) return;
   if (!memory_ || memory_age_.seconds() > kMemoryInterval)
-    if ((memory_ = observe::read_memory_usage())) memory_age_ = base::Stopwatch();
+    memory_ = observe::read_memory_usage(), memory_age_ = base::Stopwatch();
   if (memory_) event.rss_bytes = memory_->rss_bytes(), event.shared_bytes = memory_->shared_bytes;
   if (gpu_.empty()) return;
   if (const auto gpu = machine::read_gpu(gpu_)) {
