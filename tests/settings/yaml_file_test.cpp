@@ -232,6 +232,9 @@ TEST(YamlFile, AQuoteThatIsNeverClosedIsRefusedInItsLine) {
     EXPECT_THAT(text, HasSubstr("F:2")) << text;
     EXPECT_THAT(text, HasSubstr("a quote that begins here is never closed")) << text;
   }
+  std::string many = "out_dir: 'o\n";  // is told as soon as it is read
+  for (int line = 0; line < 100'000; ++line) many += "x\n";
+  EXPECT_THAT(refusal_of_file(many), HasSubstr("F:1"));
   EXPECT_EQ(settings_of("out_dir: 'o\n  p'\nseed: 3\n").out_dir, "o p");
   EXPECT_EQ(settings_of("out_dir: it's\n# don't\nseed: 3\n").seed, 3);
 }

@@ -108,8 +108,7 @@ int run_merge_lora(Arguments arguments) {
   if (!parsed.given("convert.to") && (ending == ".pth" || ending == ".pt" || ending == ".bin"))
     throw UsageError(
         fmt::format("error: {} has the name of PyTorch's file, and merge_lora writes a folder with safetensors\n  name "
-                    "a folder, or "
-                    "say --to pth",
+                    "a folder, or say --to pth",
                     settings.out));
   const std::string quantize = settings.quantize.value_or("none");
   const std::string trained = train::saved_setting(adapt::open_adapter_folder(folder).files, "quantize");

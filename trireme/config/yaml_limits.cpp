@@ -3,7 +3,6 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -23,8 +22,11 @@ class Counter : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { leaf(mark, anchor); }
   void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, const std::string&) override {
+    last_ = mark;
     leaf(mark, anchor);
   }
+  /// Where the last scalar begins.
+  const YAML::Mark& last() const { return last_; }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto size = size_of_.find(anchor);
     if (size == size_of_.end()) throw YAML::ParserException(mark, "an alias is inside of its own value");
@@ -71,6 +73,7 @@ class Counter : public YAML::EventHandler {
   std::vector<Open> open_;
   std::map<YAML::anchor_t, int64_t> size_of_;
   int64_t total_ = 0;
+  YAML::Mark last_;
 };
 
 // Whether the text ends inside of quotes, which yaml-cpp closes at the end. There, a mark of a document's end is
@@ -88,17 +91,6 @@ bool ends_in_quotes(const std::string& text) {
   return false;
 }
 
-// The line in which the last quotes begin that no line closes.
-int line_of_open_quotes(const std::string& text) {
-  size_t end = text.size();
-  int line = static_cast<int>(std::ranges::count(text, '\n'));
-  for (; line > 0; --line) {
-    end = text.rfind('\n', end - 1);
-    if (!ends_in_quotes(text.substr(0, end))) break;
-  }
-  return line;
-}
-
 }  // namespace
 
 int count_yaml_documents(const std::string& text, const YamlLimits& limits) {
@@ -106,17 +98,13 @@ int count_yaml_documents(const std::string& text, const YamlLimits& limits) {
     throw YAML::ParserException(
         YAML::Mark(), fmt::format("it has {}, more than {}", base::human_bytes(static_cast<int64_t>(text.size())),
                                   base::human_bytes(limits.bytes)));
-  if (ends_in_quotes(text)) {
-    YAML::Mark mark;
-    mark.line = line_of_open_quotes(text);
-    throw YAML::ParserException(mark, "a quote that begins here is never closed");
-  }
   std::istringstream stream(text);
   YAML::Parser parser(stream);
   Counter counter(limits);
   int documents = 0;
   // Not LoadAll: on a file that starts with a comma it finds empty documents for ever.
   while (documents < 2 && parser.HandleNextDocument(counter)) ++documents;
+  if (ends_in_quotes(text)) throw YAML::ParserException(counter.last(), "a quote that begins here is never closed");
   return documents;
 }
 
