@@ -105,6 +105,32 @@ TEST(PackedBlocks, ProductsHaveTheBitsOfMultiplyBlocks) {
     }
 }
 
+// Rows of a packed matrix are the matrix.
+TEST(PackedBlocks, RowsAreReadAsProductsWidenThem) {
+  for (const BlockFormat format : {BlockFormat::nf4, BlockFormat::fp4_nested, BlockFormat::q8_0, BlockFormat::q4_0})
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+      const BlockPart part = whole_part(format, 131, 192);
+      Matrices w;
+      w.add(part, some_weights(part, 4));
+      const at::Tensor all = unwritten({131, 192}, dtype);
+      widen(all, w.all.matrix());
+      const at::Tensor ids = at::randint(131, {300}, at::kLong), found = unwritten({300, 192}, dtype);
+      ids[7] = -1;
+      const at::Tensor expected = all.index_select(0, ids.clamp_min(0));
+      expected[7].zero_();
+      const PackedBlocks packed{aligned_bytes(packed_block_bytes(131, 192, format)), 131, 192, dtype, format};
+      for (const GemmKernel* kernel : gemm_kernels(dtype)) {
+        pack_by(*kernel, packed, w.all.matrix());
+        unpack_columns_by(*kernel, found, packed, ids);
+        expect_same_bits(found, expected, std::string(kernel->name) + " " + c10::toString(dtype));
+      }
+      pack(packed, w.all.matrix());
+      unpack_columns(found.zero_(), packed, ids);
+      expect_same_bits(found, expected, c10::toString(dtype));
+      EXPECT_THROW(unpack_columns(found, packed, ids.clone().fill_(131)), ShapeError);
+    }
+}
+
 TEST(PackedBlocks, DoublesAreWidened) {
   for (const BlockFormat format : {BlockFormat::nf4_nested, BlockFormat::q8_0, BlockFormat::q4_0})
     check({.m = 5,

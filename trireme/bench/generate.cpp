@@ -80,12 +80,20 @@ Work work_of(const engine::Engine& engine) {
   return work;
 }
 
+/// ", q4_0" for the matrices in few bits, and the head's.
+std::string in_blocks(const model::ModelConfig& config) {
+  std::string names;
+  if (config.quantized != base::BlockFormat::none) names += fmt::format(", {}", base::traits_of(config.quantized).name);
+  if (config.quantized_head != base::BlockFormat::none)
+    names += fmt::format(", head {}", base::traits_of(config.quantized_head).name);
+  return names;
+}
+
 }  // namespace
 
 int bench_generate(const Settings& settings, const std::string& command) {
   const int threads = use_threads(settings);
-  model::ModelConfig config = model::config_of(settings.model);
-  if (settings.model.quantize != base::BlockFormat::none) model::quantize(config, settings.model.quantize, config.name);
+  const model::ModelConfig config = model::config_of(settings.model);
   const model::Precision precision{.compute = train::resolve_precision(settings).compute};
   const int64_t most = *std::ranges::max_element(kTexts);
   const int64_t cached = std::min(kCached, config.longest_generation() - 1),
@@ -98,9 +106,7 @@ int bench_generate(const Settings& settings, const std::string& command) {
   NearerLimit beside(precision.compute, threads, settings.bench.quick);
   const std::string shape =
       fmt::format("{}, {}{}, {} of weights, {}", config.name, dtype_name(precision.compute),
-                  settings.model.quantize == base::BlockFormat::none
-                      ? ""
-                      : fmt::format(", {}", base::traits_of(settings.model.quantize).name),
+                  in_blocks(config),
                   base::human_bytes(static_cast<int64_t>(work.weights)), base::plural(threads, "thread"));
   Progress progress("bench generate");
   const auto add = [&](const std::string& name, int64_t texts, int64_t rows, int64_t behind) {

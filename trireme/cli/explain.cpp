@@ -167,9 +167,7 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
 void explain_generate(ParsedSettings& parsed, int rank) {
   Settings& settings = parsed.settings;
   if (!parsed.given("strategy")) settings.strategy = plan::Strategy::shard_grad_op;
-  model::ModelConfig config = model::config_of(settings.model);
-  if (settings.model.quantize != base::BlockFormat::none)
-    model::quantize(config, settings.model.quantize, settings.model.name);
+  const model::ModelConfig config = model::config_of(settings.model);
   const int64_t ranks = world_size(settings);
   require_rank(settings, rank);
   const Assumed assumed = assumed_texts(settings.generate, settings.model.name, config);

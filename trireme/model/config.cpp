@@ -234,6 +234,7 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
   a.passed_over = b.passed_over = {};
   a.quantized = b.quantized = base::BlockFormat::none;  // other ways to keep it
   a.quantized_by = b.quantized_by = "";
+  a.quantized_head = b.quantized_head = base::BlockFormat::none;
   a.packed = b.packed = {};
   a.pad_token_id = b.pad_token_id = {};
   return a == b;

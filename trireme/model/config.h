@@ -130,6 +130,8 @@ struct ModelConfig {
 
   base::BlockFormat quantized = base::BlockFormat::none;  ///< of the matrices of all blocks, which are then frozen
   std::string quantized_by = "quantize";  ///< the setting that asks for it, for refusals
+  /// Of the head's matrix, and of the embedding's if they are one. Only models that are not trained are kept so.
+  base::BlockFormat quantized_head = base::BlockFormat::none;
 
   /// Of models that are not trained (build_model sets it): their matrices lie in the panel order of the product kernel
   /// for this dtype (ops/products/packed.h).

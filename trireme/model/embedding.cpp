@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/model/adapter_parameters.h"
 #include "trireme/model/layers.h"
+#include "trireme/model/quantized.h"
 #include "trireme/model/tensor_names.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/ops/checks.h"
@@ -67,6 +68,12 @@ ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& c
   return p;
 }
 
+void pack_for_head(ParameterSpec& table, const ModelConfig& config) {
+  quantize(table, config.quantized_head, "quantize_head");
+  table.quantized_as_read = table.is_quantized();
+  pack(table, /*in_out=*/false, *config.packed);
+}
+
 std::string head_table_name(Architecture architecture) {
   return std::string(tensor_names(architecture).head) + ".weight";
 }
@@ -84,7 +91,7 @@ EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, con
       noise_{.p = c.dropout.neftune, .module = dropout_module_key("embedding.noise")} {
   const std::string table = embedding_table_name(c.architecture), module = table.substr(0, table.rfind('.'));
   parameters_.push_back(vocabulary_parameter(table, c, part));
-  if (c.packed && c.tie_word_embeddings) pack(parameters_.back(), /*in_out=*/false, *c.packed);  // for the head
+  if (c.packed && c.tie_word_embeddings) pack_for_head(parameters_.back(), c);
   const TensorNames& names = tensor_names(c.architecture);
   const auto add = [&](const std::string& name, std::vector<int64_t> shape, Initializer::Kind kind, bool decays) {
     parameters_.push_back({.name = name,

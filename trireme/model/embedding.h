@@ -30,6 +30,9 @@ VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parall
 
 /// The embedding's table, which a tied head shares, or the matrix of an untied head.
 ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const VocabularyPart& part);
+/// Keeps it in panel order for the head's product, in few bits if the configuration wants it so.
+/// Errors    UsageError if its rows are no whole blocks
+void pack_for_head(ParameterSpec& table, const ModelConfig& config);
 std::string embedding_table_name(Architecture architecture);
 /// The name of an untied head's matrix.
 std::string head_table_name(Architecture architecture);

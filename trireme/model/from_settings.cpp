@@ -115,6 +115,11 @@ void take_labels(ModelConfig& c, const ModelSettings& s) {
 
 }  // namespace
 
+void quantize(ModelConfig& c, const ModelSettings& s, const std::string& folder) {
+  if (s.quantize != base::BlockFormat::none) quantize(c, s.quantize, folder);
+  c.quantized_head = s.quantize_head;
+}
+
 std::string an_adapters_folder(const std::string& name, const std::string& way_out) {
   return fmt::format(
       "{} is an adapter, and a model's folder is named here: {}; or make a model of both first: trireme merge_lora {} "
@@ -165,7 +170,7 @@ ModelConfig config_of(const ModelSettings& m) {
   take(c.dropout.embedding, m.embedding_dropout);
   take_latent(c, m.free);
   take_labels(c, m);
-  if (m.quantize != base::BlockFormat::none) quantize(c, m.quantize, m.name);
+  quantize(c, m, m.name);
   c.validate();
   return c;
 }

@@ -13,6 +13,10 @@ namespace trireme::model {
 /// Errors    UsageError
 ModelConfig config_of(const ModelSettings& settings);
 
+/// Keeps in few bits what the settings want so. `folder` is for messages.
+/// Errors    UsageError if its matrices lie in another format already
+void quantize(ModelConfig& config, const ModelSettings& settings, const std::string& folder);
+
 /// What is said of an adapter's folder in the place of a model's. `way_out` says how it is trained on.
 std::string an_adapters_folder(const std::string& name, const std::string& way_out);
 

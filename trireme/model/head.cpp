@@ -34,7 +34,7 @@ HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Vocabul
       c.tie_word_embeddings ? embedding_table_name(c.architecture) : head_table_name(c.architecture), c, part));
   product_.weight = static_cast<int>(parameters_.size()) - 1;
   if (c.packed) {
-    pack(parameters_.back(), /*in_out=*/false, *c.packed);
+    pack_for_head(parameters_.back(), c);
     product_.packed = {*parameters_.back().packed};
   }
   const auto adapter = adapters.modules.find(kHeadModule);

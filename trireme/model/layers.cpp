@@ -116,7 +116,10 @@ void write_packed(const ParameterSpec& p, const at::Tensor& record, const ops::B
 
 void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& record, const at::Tensor& rows,
                     const at::Tensor& to) {
-  ops::unpack_columns(to, packed_matrix(packed, record), rows);
+  if (packed.blocks == base::BlockFormat::none)
+    ops::unpack_columns(to, packed_matrix(packed, record), rows);
+  else
+    ops::unpack_columns(to, packed_blocks(packed, record), rows);
 }
 
 int64_t float8_bytes(const Product& product, int64_t tokens, int64_t in, int64_t out, bool on_gpu) {

@@ -77,7 +77,7 @@ void write_packed(const ParameterSpec& matrix, const at::Tensor& record, const a
 /// The same from a matrix in blocks.
 void write_packed(const ParameterSpec& matrix, const at::Tensor& record, const ops::BlockMatrix& blocks);
 
-/// to [R,k] = rows of a packed matrix [n,k]; -1: zeros.
+/// to [R,k] = rows of a packed matrix [n,k], in blocks or not; -1: zeros.
 void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& record, const at::Tensor& rows,
                     const at::Tensor& to);
 

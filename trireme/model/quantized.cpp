@@ -21,9 +21,21 @@ bool is_in_a_block(const ModelConfig& config, const std::string& module) {
   return module.starts_with(tensor_names(config.architecture).block.prefix);
 }
 
+void check_quantized_head(const ModelConfig& c, const Precision& precision) {
+  if (c.quantized_head == base::BlockFormat::none) return;
+  const auto refuse_head = [&](const std::string& why) {
+    throw UsageError(fmt::format("quantize_head {}: {}; leave quantize_head out",
+                                 base::traits_of(c.quantized_head).name, why));
+  };
+  if (c.is_classifier() || c.bidirectional) refuse_head("models that classify texts have no such head");
+  if (c.is_free()) refuse_head("a Free Transformer is kept with all its bits");
+  if (precision.on_gpu) refuse_head("weights in blocks are multiplied on processors only");
+}
+
 }  // namespace
 
 void check_quantized(const ModelConfig& c, const Precision& precision, const Adapters& adapters) {
+  check_quantized_head(c, precision);
   if (c.quantized == base::BlockFormat::none) return;
   if (c.is_classifier() || c.bidirectional)
     refuse(c, "models that classify texts are trained whole, with all their bits; leave " + c.quantized_by + " out");
@@ -63,6 +75,8 @@ void quantize(ParameterSpec& p, base::BlockFormat format, const std::string& set
   }
   if (const std::string why = ops::cannot_divide(part, setting); !why.empty())
     throw UsageError(fmt::format("{} {}: {} {}", setting, base::traits_of(format).name, p.name, why));
+  for (ops::BlockPart::Span& span : part.row_spans)  // padding has no blocks, and is zero
+    span = {std::min(span.begin, part.rows), std::min(span.end, part.rows)};
   p.quantized = std::move(part);
 }
 

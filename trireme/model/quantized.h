@@ -1,7 +1,7 @@
 // Matrices of blocks that are kept in a few bits (ops/blocks): which ones, and how ranks divide them.
 //
-// All matrices of decoder blocks are, as in transformers; the embedding, the head, norms and biases are not. Such a
-// matrix is frozen: adapters learn beside it.
+// All matrices of decoder blocks are, as in transformers; norms and biases are not. Such a matrix is frozen: adapters
+// learn beside it. The head's matrix, which is the embedding's if both are one, may be in models that are not trained.
 #pragma once
 
 #include <functional>

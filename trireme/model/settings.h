@@ -159,11 +159,12 @@ struct ModelSettings {
   std::optional<double> mlp_dropout;
   std::optional<double> embedding_dropout;
   base::BlockFormat quantize = base::BlockFormat::none;  ///< a section of its own
+  base::BlockFormat quantize_head = base::BlockFormat::none;  ///< likewise
   FreeSettings free;  ///< a section of its own: `free`
   bool operator==(const ModelSettings&) const = default;
 };
 config::Section section(ModelSettings& settings);
-/// The row of ModelSettings::quantize, which has LitGPT's name without a section.
+/// The rows of ModelSettings::quantize and quantize_head, which have LitGPT's name without a section.
 config::Section quantize_section(ModelSettings& settings);
 
 /// Which parameters form a group; model::Grouping explains the fields.

@@ -487,7 +487,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
 std::shared_ptr<const ops::Quantized> read_whole_quantized(const checkpoint::Checkpoint& c, const std::string& name,
                                                            const model::ParameterSpec& p) {
   if (c.quantized != nullptr && c.quantized->has(name)) return c.quantized->whole(name);
-  if (c.quantized != nullptr)
+  if (c.quantized != nullptr && !p.quantized_as_read)
     throw CheckpointError(
         fmt::format("{} holds {} with all its bits, beside matrices in blocks; that is not built: take the model with "
                     "all its bits and quantize {}",

@@ -57,6 +57,9 @@ std::string about(const Settings& settings) {
       {"stop", g.stop.value_or(std::vector<std::string>{})},
       {"system", g.system.value_or("")},
       {"chat_template", g.chat_template.value_or("")}};
+  // Files of results that were begun without it stay the same.
+  if (settings.model.quantize_head != base::BlockFormat::none)
+    j["quantize_head"] = base::traits_of(settings.model.quantize_head).name;
   return base::json_text(j, 1) + "\n";
 }
 

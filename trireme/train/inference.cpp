@@ -37,10 +37,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-model::ModelConfig config_of(const checkpoint::Checkpoint& c, base::BlockFormat quantized = base::BlockFormat::none) {
+model::ModelConfig config_of(const checkpoint::Checkpoint& c, const model::ModelSettings& settings = {}) {
   model::ModelConfig config =
       model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
-  if (quantized != base::BlockFormat::none) model::quantize(config, quantized, c.path.string());
+  model::quantize(config, settings, c.path.string());
   return config;
 }
 
@@ -83,7 +83,7 @@ Inference check_inference(const Settings& settings, const adapt::ModelPlace& pla
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
                                  world_size(settings), world_size(settings)));
   const checkpoint::Checkpoint c = adapt::open_model(place);
-  const model::ModelConfig config = config_of(c, settings.model.quantize);
+  const model::ModelConfig config = config_of(c, settings.model);
   if (config.is_classifier())
     throw UsageError(fmt::format(
         "{} classifies texts and writes none; predict labels with trireme evaluate {} --classify FILE.jsonl",
@@ -302,7 +302,7 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
       folders.model = folders.beside ? folders.beside->base : adapt::open_model(found);
       if (folders.beside) in.adapters = folders.beside->fitted.adapters;
       const checkpoint::Checkpoint& c = folders.model;
-      in.config = config_of(c, settings.model.quantize);
+      in.config = config_of(c, settings.model);
       if (c.change != nullptr) in.config.quantized = base::BlockFormat::none;  // an adapter in them has all its bits
       in.folder = c.path;
       in.adapter = c.change == nullptr && !folders.beside ? fs::path() : place.adapter.empty() ? folder : place.adapter;

@@ -81,8 +81,10 @@ std::string line_of(const at::Tensor& logits, const std::vector<std::string>& la
 
 void check_predict(const Settings& settings) {
   if (world_size(settings) > 1) throw UsageError("labels are predicted on one rank; leave out devices and mesh.*");
-  if (settings.model.quantize != base::BlockFormat::none)
-    throw UsageError("labels are predicted with all bits of the matrices; leave out quantize");
+  for (const auto& [setting, format] :
+       {std::pair{"quantize", settings.model.quantize}, {"quantize_head", settings.model.quantize_head}})
+    if (format != base::BlockFormat::none)
+      throw UsageError(fmt::format("labels are predicted with all bits of the matrices; leave out {}", setting));
   if (settings.evaluate.adapter)
     throw UsageError("labels are predicted by a model without an adapter; leave out evaluate.adapter");
   const Opened o = open_for_labels(settings);

@@ -157,6 +157,11 @@ model::Objective objective_of(const Settings& settings) {
 }
 
 void check_task(const Settings& settings, const model::ModelConfig& model) {
+  if (model.quantized_head != base::BlockFormat::none)
+    throw UsageError(
+        fmt::format("quantize_head {}: training reads the head's matrix with all its bits; texts can be written and "
+                    "judged without them, so leave quantize_head out here and give it to generate and evaluate",
+                    base::traits_of(model.quantized_head).name));
   const bool classifies = settings.task == Learning::classify;
   if (classifies == model.is_classifier()) return;
   if (classifies) throw UsageError("task classify needs a model with labels; say how many, as in --model.num_labels 2");

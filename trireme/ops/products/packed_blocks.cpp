@@ -195,6 +195,28 @@ void pack_numbers(const GemmKernel& kernel, uint8_t* panel, const Row& row, int6
   }
 }
 
+/// Where a code of a panel lies: a byte behind the block's scales, and the shift of its bits.
+struct CodePlace {
+  int64_t byte;
+  int shift;
+};
+
+/// Of element `i` of a block in column `column`: what pack_values() and pack_numbers() have written there.
+CodePlace code_place(const GemmKernel& kernel, PanelCode code, int64_t column, int64_t i) {
+  const int bits = blocks_of(code).bits;
+  const int64_t columns = kernel.panel_columns, lane = column % 16;
+  if (kernel.code_order == CodeOrder::quarters && bits == 4)
+    return {2 * (i / 4 * columns + column - lane) + lane / 4 % 2 * 16 + lane / 8 * 4 + lane % 4 + i % 2 * 8,
+            i % 4 < 2 ? 0 : 4};
+  if (kernel.code_order == CodeOrder::pairs && bits == 4)
+    return {4 * (i / 8 * columns + column - lane + lane % 8 * 2 + i % 2) + i % 8 / 2, lane < 8 ? 0 : 4};
+  if (code == PanelCode::values) return {4 * (i / 8 * columns + column) + i % 8 / 2, i % 2 == 0 ? 4 : 0};
+  const int64_t place = kernel.code_order == CodeOrder::pairs ? 2 * lane + i % 2 : i % 2 * 16 + lane,
+                both = (i / 2 * columns + column - lane) * bits / 4;
+  if (bits == 8) return {both + place, 0};
+  return {both + place % 16, place < 16 ? 0 : 4};
+}
+
 /// Where LibTorch multiplies: the codes of all rows, and then their scales.
 uint8_t* scales_of(const PackedBlocks& m) { return m.bytes.data_ptr<uint8_t>() + m.n * m.k * traits(m).bits / 8; }
 
@@ -262,6 +284,95 @@ void pack(const PackedMatrix& to, const BlockMatrix& w, int64_t first) {
     widen(now, w, row);
     pack(to, now.t(), first + row);
   }
+}
+
+namespace {
+
+/// Reads one row of W: element k is code * scale, as products widen it.
+class RowReader {
+ public:
+  RowReader(const GemmKernel* kernel, const PackedBlocks& b)
+      : kernel_(kernel), b_(b), code_(panel_code(b.format)), values_(four_bit_code(b.format).data()) {}
+
+  template <class T>
+  void read(int64_t row, T* to) const {
+    const int64_t depth = traits(b_).values;
+    for (int64_t first = 0; first < b_.k; first += depth) {
+      const float scale = scale_of(row, first / depth);
+      for (int64_t i = 0; i < depth; ++i) to[first + i] = narrow<T>(value_of(row, first, i) * scale);
+    }
+  }
+
+ private:
+  const uint8_t* bytes() const { return static_cast<const uint8_t*>(b_.bytes.const_data_ptr()); }
+  const uint8_t* block_of(int64_t row, int64_t block) const {
+    const PanelBlocks& blocks = blocks_of(code_);
+    const int64_t columns = kernel_->panel_columns;
+    return bytes() + (row / columns * (b_.k / blocks.depth) + block) * blocks.bytes(columns);
+  }
+  float scale_of(int64_t row, int64_t block) const {
+    const int64_t bytes = blocks_of(code_).scale_bytes;
+    const uint8_t* at = kernel_ == nullptr ? scales_of(b_) + (row * (b_.k / traits(b_).values) + block) * bytes
+                                           : block_of(row, block) + row % kernel_->panel_columns * bytes;
+    if (bytes == 2) {
+      float16 half;
+      std::memcpy(&half.bits, at, 2);
+      return widen(half);
+    }
+    float scale = 0;
+    std::memcpy(&scale, at, 4);
+    return scale;
+  }
+  float value_of(int64_t row, int64_t first, int64_t i) const {
+    const int bits = traits(b_).bits;
+    uint8_t byte = 0;
+    int shift = 0;
+    if (kernel_ == nullptr) {
+      byte = bytes()[(row * b_.k + first + i) * bits / 8];
+      shift = i % 2 == 0 ? 4 : 0;
+    } else {
+      const PanelBlocks& blocks = blocks_of(code_);
+      const CodePlace place = code_place(*kernel_, code_, row % kernel_->panel_columns, i);
+      byte = block_of(row, first / blocks.depth)[kernel_->panel_columns * blocks.scale_bytes + place.byte];
+      shift = place.shift;
+    }
+    return bits == 8 ? static_cast<float>(static_cast<int8_t>(byte)) : values_[byte >> shift & 15];
+  }
+
+  const GemmKernel* kernel_;
+  const PackedBlocks& b_;
+  PanelCode code_;
+  const float* values_;
+};
+
+void unpack_rows(const GemmKernel* kernel, const at::Tensor& to, const PackedBlocks& b, const at::Tensor& rows) {
+  check_packed("unpack_columns", b);
+  check_tensor("unpack_columns", "to", to, {rows.numel(), b.k}, b.dtype);
+  check_tensor("unpack_columns", "rows", rows, {rows.numel()}, at::kLong);
+  check_ids("unpack_columns", "rows", rows, b.n, -1, [&] { return fmt::format("a matrix of {} rows", b.n); });
+  const RowReader reader(kernel, b);
+  const auto* ids = rows.data_ptr<int64_t>();
+  with_storage(storage_of(b.dtype), [&]<class T>() {
+    auto* const out = static_cast<T*>(to.data_ptr());
+    parallel_rows(rows.numel(), row_grain(b.k), [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        if (ids[r] < 0)
+          std::memset(static_cast<void*>(out + r * b.k), 0, static_cast<size_t>(b.k) * sizeof(T));
+        else
+          reader.read(ids[r], out + r * b.k);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void unpack_columns_by(const GemmKernel& kernel, const at::Tensor& to, const PackedBlocks& b, const at::Tensor& rows) {
+  unpack_rows(&kernel, to, b, rows);
+}
+
+void unpack_columns(const at::Tensor& to, const PackedBlocks& b, const at::Tensor& rows) {
+  unpack_rows(kernel_of(b), to, b, rows);
 }
 
 void multiply_packed_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const PackedBlocks& b) {

@@ -40,8 +40,15 @@ void pack(const PackedMatrix& to, const BlockMatrix& w, int64_t first = 0);
 ///           AVX512-BF16 count values below 1.2e-38 as 0
 void multiply_packed(const at::Tensor& c, const at::Tensor& a, const PackedBlocks& b);
 
+/// to [R,K] = rows `rows` [R] int64 of a packed W [N,K], rounded to its dtype; -1: zeros. Of a head's matrix, rows of
+/// the embedding.
+///
+/// Errors    ShapeError naming the sizes, or the row that the matrix has not
+void unpack_columns(const at::Tensor& to, const PackedBlocks& b, const at::Tensor& rows);
+
 /// With one kernel, as in packed.h.
 void pack_by(const GemmKernel& kernel, const PackedBlocks& to, const BlockMatrix& w, int64_t first = 0);
 void multiply_packed_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const PackedBlocks& b);
+void unpack_columns_by(const GemmKernel& kernel, const at::Tensor& to, const PackedBlocks& b, const at::Tensor& rows);
 
 }  // namespace trireme::ops
