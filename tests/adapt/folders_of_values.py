@@ -7,14 +7,14 @@ import ring
 safetensors, = ring.judges("safetensors.torch")
 
 
-def folder_of_values(base, folder, values_of):
-    """A copy of the folder `base`, with values_of(matrix) in place of every matrix of a block."""
+def folder_of_values(base, folder, values_of, taken=".layers."):
+    """A copy of the folder `base`, with values_of(matrix) in place of every matrix of a block, or of those whose names have `taken` in them."""
     folder.mkdir()
     for file in base.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     weights = safetensors.load_file(base / "model.safetensors")
     for name, matrix in weights.items():
-        if ".layers." in name and matrix.dim() == 2:
+        if taken in name and matrix.dim() == 2:
             weights[name] = values_of(matrix)
     safetensors.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

@@ -16,11 +16,12 @@ import pathlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train"))
 import ring
 import tiny_models
-from folders_of_values import evaluated, folder_of_values, losses, refused, said
+from folders_of_values import evaluated, folder_of_values, losses, refused, said, tune
 
 torch, safetensors = ring.judges("torch", "safetensors.torch")
 
 tiny_models.MODELS["whole blocks"] = ("llama", tiny_models.WIDE_HEADS | {"hidden_size": 64, "intermediate_size": 192})
+tiny_models.MODELS["tied"] = ("llama", tiny_models.MODELS["whole blocks"][1] | {"tie_word_embeddings": True})
 BITS = {"q8_0": 8, "q4_0": 4}
 
 
@@ -55,6 +56,9 @@ with ring.Ring(sys.argv[1]) as r:
     base = r.folder / "base"
     tiny_models.make("whole blocks", base)
     (base / "tokenizer.json").write_text(tiny_models.tokenizer_json(263, ()))
+    tied = r.folder / "tied"
+    tiny_models.make("tied", tied)
+    (tied / "tokenizer.json").write_text(tiny_models.tokenizer_json(263, ()))
     (r.folder / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in ("the sea", "a", "It is a truth", "the wind and the rain")))
     # Panels have 64 rows of a matrix, so those of fewer are filled up; 256 bytes follow.
     shapes = [m.shape for key, m in safetensors.load_file(base / "model.safetensors").items() if ".layers." in key and m.dim() == 2]
@@ -70,6 +74,14 @@ with ring.Ring(sys.argv[1]) as r:
         for what, words in {"one rank": (), "one text at a time": ("--batch_size", 1), "shard_grad_op on 2": ("--devices", 2), "full_shard on 2": ("--devices", 2, "--strategy", "full_shard"),
                             "pp 2": ("--devices", 2, "--mesh.pp", 2), "tp 2": ("--devices", 2, "--mesh.tp", 2)}.items():
             ring.check(many(r, base, *quantize, *words) == texts == many(r, stored, *words), f"{name}: generate on {what} writes what the values write")
+        for what, model, matrix in (("a head", base, "lm_head"), ("a tied head", tied, "embed_tokens")):
+            head = folder_of_values(model, r.folder / f"{what} {name}", lambda m: values_of(m, name), taken=matrix)
+            in_blocks, wide = ("--quantize_head", name), many(r, head)
+            ring.check(all(many(r, model, *in_blocks, *words) == wide for words in ((), ("--devices", 2, "--strategy", "full_shard"), ("--devices", 2, "--mesh.tp", 2))) and
+                       evaluated(r, model, *in_blocks) == evaluated(r, head) != evaluated(r, model), f"{name}: {what} in blocks writes and judges what its values do")
+        ring.check(evaluated(r, stored, "--quantize_head", name) == evaluated(r, folder_of_values(values, r.folder / f"all-{name}", lambda m: values_of(m, name), taken="lm_head")),
+                   f"{name}: beside a folder's blocks, too")
+        refused(r, f"training with a head in {name}", tune(r, base, "x", quantize_head=name), f"quantize_head {name}", "leave quantize_head out")
         one = losses(r, base, f"one-{name}", quantize=name)
         ring.check(one == losses(r, values, f"of-values-{name}"), f"{name}: adapters beside it learn with the bits of the values", str(one))
         ring.check(one == losses(r, stored, f"two-{name}", devices=2, strategy="full_shard"), f"{name}: and on two ranks, from the folder in blocks")
@@ -93,6 +105,7 @@ with ring.Ring(sys.argv[1]) as r:
         ring.check(all(torch.equal(back[key], want[key]) for key in want), f"{name}: convert writes the values of a folder in blocks", wide_again)
         ring.check("quantization_config" not in (r.folder / f"wide-{name}" / "config.json").read_text(), f"{name}: without quantization_config")
     tiny_models.make("llama 2", r.folder / "odd")
+    refused(r, "a head whose rows are no whole blocks", [r.program, "generate", r.folder / "odd", "--prompt", "a", "--quantize_head", "q8_0"], "rows of 48 elements", "leave quantize_head out")
     refused(r, "rows that are no whole blocks", [r.program, "generate", r.folder / "odd", "--prompt", "a", "--quantize", "q8_0"], "rows of 48 elements", "bnb.nf4")
     refused(r, "a format that others do not hold", [r.program, "convert", base, r.folder / "x.pth", "--dtype", "q4_0"], "safetensors or gguf")
     refused(r, "blocks of rows that are no whole blocks", [r.program, "convert", r.folder / "odd", r.folder / "x", "--dtype", "q8_0"], "--dtype q8_0: ", "leave --dtype out")

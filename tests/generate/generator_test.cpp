@@ -96,6 +96,40 @@ TEST_P(GenerationOfParts, IsThatOfOneRankToRounding) {
   }
 }
 
+class HeadInBlocks : public testing::TestWithParam<base::BlockFormat> {};
+
+// A tied head's matrix is the embedding's (gemma3), another one is the head's alone.
+TEST_P(HeadInBlocks, WritesTheSameOnAnyRanks) {
+  for (const char* name : {"llama", "gemma3"}) {
+    Job job{.model = name, .head = GetParam()};
+    const std::vector<Answer> one = run(job);
+    job.head = base::BlockFormat::none;
+    EXPECT_NE(run(job), one) << "the head was not quantized";
+    job.head = GetParam();
+    job.mesh = {.shard = 2}, job.strategy = plan::Strategy::full_shard, job.poison = true;
+    EXPECT_TRUE(same(run(job), one, job.precision));
+    job.mesh = {.pp = 2, .shard = 1}, job.strategy = plan::Strategy::no_shard;
+    EXPECT_TRUE(same(run(job), one, job.precision));
+  }
+}
+
+TEST_P(HeadInBlocks, IsDividedByRows) {
+  for (const char* name : {"llama", "gemma3"}) {
+    Job job{.model = name, .precision = kFloat64, .head = GetParam()};
+    const std::vector<Answer> one = run(job, 0);
+    job.mesh = {.shard = 1, .tp = 2};
+    const std::vector<Answer> two = run(job, 0);
+    ASSERT_EQ(two.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(two[i].tokens, one[i].tokens);
+      for (size_t k = 0; k < one[i].logprobs.size(); ++k) EXPECT_NEAR(two[i].logprobs[k], one[i].logprobs[k], 1e-10);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, HeadInBlocks,
+                         testing::Values(base::BlockFormat::q8_0, base::BlockFormat::q4_0,
+                                         base::BlockFormat::nf4_nested));
 INSTANTIATE_TEST_SUITE_P(Each, Generation, testing::Values("llama", "gpt2", "qwen3", "gemma3", "free"));
 INSTANTIATE_TEST_SUITE_P(Each, GenerationOfParts, testing::Values("llama", "qwen3", "gemma3", "free"));
 

@@ -17,6 +17,8 @@ model::ModelConfig config_of(const Job& job) {
   model::ModelConfig config =
       job.model == "free" ? engine::small_free(3, model::Injection::table) : engine::small_model(job.model);
   config.max_position_embeddings = job.positions;
+  config.quantized_head = job.head;
+  if (job.head != base::BlockFormat::none) config.hidden_size = 64;  // rows of whole blocks
   return config;
 }
 

@@ -21,6 +21,7 @@ struct Job {
   int threads = 1;
   bool poison = false;
   int64_t positions = 200;  ///< of the model: more than a page
+  base::BlockFormat head = base::BlockFormat::none;  ///< in which its matrix is kept
   bool trains = false;  ///< the plan has the lists of training, too, and matrices are not packed
   int ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
 };

@@ -105,8 +105,7 @@ int bench_generate(const Settings& settings, const std::string& command) {
   Limits limits(threads);
   NearerLimit beside(precision.compute, threads, settings.bench.quick);
   const std::string shape =
-      fmt::format("{}, {}{}, {} of weights, {}", config.name, dtype_name(precision.compute),
-                  in_blocks(config),
+      fmt::format("{}, {}{}, {} of weights, {}", config.name, dtype_name(precision.compute), in_blocks(config),
                   base::human_bytes(static_cast<int64_t>(work.weights)), base::plural(threads, "thread"));
   Progress progress("bench generate");
   const auto add = [&](const std::string& name, int64_t texts, int64_t rows, int64_t behind) {

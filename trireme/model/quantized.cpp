@@ -24,8 +24,8 @@ bool is_in_a_block(const ModelConfig& config, const std::string& module) {
 void check_quantized_head(const ModelConfig& c, const Precision& precision) {
   if (c.quantized_head == base::BlockFormat::none) return;
   const auto refuse_head = [&](const std::string& why) {
-    throw UsageError(fmt::format("quantize_head {}: {}; leave quantize_head out",
-                                 base::traits_of(c.quantized_head).name, why));
+    throw UsageError(
+        fmt::format("quantize_head {}: {}; leave quantize_head out", base::traits_of(c.quantized_head).name, why));
   };
   if (c.is_classifier() || c.bidirectional) refuse_head("models that classify texts have no such head");
   if (c.is_free()) refuse_head("a Free Transformer is kept with all its bits");
