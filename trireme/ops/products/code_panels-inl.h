@@ -69,21 +69,19 @@ template <class M, PanelCode kCode>
 struct CodePanels : M {
   using Unit = char;
   static constexpr bool kWidensCodes = true;
-  static constexpr int64_t kDistance = 16 << 10;  // bytes that are fetched ahead
+  static constexpr int64_t kDistance = 8 << 10;  // bytes that are fetched ahead
   static constexpr PanelBlocks kBlocks = blocks_of(kCode);
 
   /// Calls write(u, v, units) for the units of a tile.
   template <int Vectors, class Write>
   __attribute__((always_inline)) static void each_unit(const char* panel, const Tile& tile, int64_t depth,
                                                        const Write& write) {
-    constexpr int64_t kPanels = larger(1, Vectors * kLanes / M::kPanel);
     const auto lookup = M::template lookup<kCode>(tile.code);
     const int64_t end = tile.skipped + depth * M::kPair;
     for (int64_t k = 0; k < end; k += kBlocks.depth, panel += kBlocks.bytes(M::kPanel)) {
       const int64_t first = larger(0, tile.skipped - k), from = (k - tile.skipped) / M::kPair;
-      // Behind the end of a panel comes the next that is not read yet.
-      const char* ahead =
-          panel + kDistance + (panel + kDistance < tile.panel_end ? 0 : (kPanels - 1) * tile.panel_bytes);
+      const char* ahead = panel + kDistance < tile.panel_end ? panel + kDistance
+                                                             : tile.next_panel + (panel + kDistance - tile.panel_end);
       each_of_block<M, Vectors, kCode>(lookup, panel, tile.panel_bytes, first, smaller(kBlocks.depth, end - k), ahead,
                                        [&](int64_t u, int v, typename M::UnitVec units)
                                            __attribute__((always_inline)) { write(from + u, v, units); });

@@ -50,6 +50,7 @@ struct Tile {
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
   int64_t panel_bytes = 0;  ///< from one panel to the next, if a tile has several
   const char* panel_end = nullptr;
+  const char* next_panel = nullptr;  ///< that this thread reads after it
 };
 
 /// Computes the sums [Rows, Vectors * 16] over `depth` units; unit (r, u) of A is at a + r * a_row + 4 u bytes. With

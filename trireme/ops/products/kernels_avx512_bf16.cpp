@@ -18,6 +18,12 @@ inline __m512i pairs(__m512 low, __m512 high, const PairScale& scale) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, scale.high), _mm512_mul_ps(low, scale.low)));
 }
 
+/// Fetches lines of codes into the level-1 cache, unless `ahead` is null: they are read soon, and once.
+inline void fetch_codes(const char* ahead, int64_t at, int64_t bytes) {
+  if (ahead != nullptr)
+    for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(ahead + at + byte, 0, 3);
+}
+
 /// Calls write(pair, v, units) for vector v of the pairs with elements [first, last) of a block in 4 bits, multiples of
 /// 8. A nibble chooses one of 16 `values`. 64 bytes have four pairs of 16 columns: byte i of lane l has the nibble of
 /// pair i, column l / 2 and its element l % 2, and above it that of column 8 + l / 2. So the rounding instruction puts
@@ -28,7 +34,7 @@ __attribute__((always_inline)) inline void each_pair(__m512 values, const PairSc
                                                      const Write& write) {
   for (int64_t k = first; k < last; k += 8) {
     const char* codes = block + k / 8 * kPanel * 4;
-    Gemm512::fetch(ahead, k / 8 * kPanel * 4, kPanel * 4);
+    fetch_codes(ahead, k / 8 * kPanel * 4, kPanel * 4);
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v)
 #pragma GCC unroll 4
@@ -68,6 +74,8 @@ struct GemmBfloat16 : Gemm512 {
     else
       _mm256_mask_storeu_epi16(to, first(lanes), rounded);
   }
+
+  static void fetch(const char* ahead, int64_t at, int64_t bytes) { fetch_codes(ahead, at, bytes); }
 
   static constexpr CodeOrder kCodeOrder = CodeOrder::pairs;
   static constexpr bool kRoundsHalfUp = false;

@@ -169,8 +169,10 @@ struct PanelGemm {
         for (int64_t panel = begin; panel < end; panel += at_once) {
           Ahead ahead = g0 == m0 ? ahead_of(panel, begin, end, piece, next) : Ahead(nullptr, 0);
           const auto tile = [&](int64_t row) {
-            return gemm.tile_at(row, m0, panel * M::kPanel, (panel - begin) * M::kPanel, columns, piece == 0,
-                                piece + 1 == pieces);
+            Tile t = gemm.tile_at(row, m0, panel * M::kPanel, (panel - begin) * M::kPanel, columns, piece == 0,
+                                  piece + 1 == pieces);
+            t.next_panel = panel_at(panel + at_once < end ? panel + at_once : next >= 0 ? next : panels, 0);
+            return t;
           };
           multiply_piece(panel, panel - begin, u0, depth, g0, g1, a, g0 > m0, tile, ahead, columns);
         }
