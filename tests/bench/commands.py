@@ -105,6 +105,9 @@ def takes_what_help_lists(r):
             way_out = "give launch.threads_per_rank" if key == "threads" and name != "calibrate" else "leave it out"
             refuses(r, [name, *([] if name in ("collectives", "calibrate") else ["llama-5m"]), f"--{key}", VALUES[key]],
                     f"trireme bench {name} does not read bench.{key} (command line)", way_out, f"it reads bench.{reads.split()[0]}")
+    for name, words in {"ops": ["llama-5m", "--optimizer.lr", 1], "gemm": ["llama-5m", "--lora.r", 8], "generate": ["llama-5m", "--train.micro_batch_size", 4],
+                        "collectives": ["--train.max_steps", 3]}.items():
+        refuses(r, [name, *words], f"{words[-2][2:]} belongs to training", f"trireme bench {name} trains nothing", "leave it out")
 
 
 def scaling(r):

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -30,6 +31,8 @@ struct Topic {
   std::vector<std::string> settings;                    ///< of bench.*, that it reads; --help lists them
   std::vector<std::pair<std::string, std::string>> defaults = {};
   bool takes_model = true;
+  /// Settings; null: it takes steps, and reads all.
+  std::optional<std::vector<std::string_view>> read_of_training = {};
 };
 
 config::Overlay overlay(const Topic& topic) {
@@ -37,6 +40,11 @@ config::Overlay overlay(const Topic& topic) {
       .values = {{"out_dir", "out/bench"}}, .command = fmt::format("bench {}", topic.name), .section = "bench"};
   o.values.insert(o.values.end(), topic.defaults.begin(), topic.defaults.end());
   if (!topic.takes_model) o.positional = "";
+  if (!topic.read_of_training) return o;
+  o.unread_groups = groups_of_training();
+  if (topic.takes_model) std::erase(o.unread_groups, "model");
+  o.unread_keys = {"task", "resume", "overwrite"};
+  o.read_keys = *topic.read_of_training;
   return o;
 }
 
@@ -186,6 +194,9 @@ using Values = std::vector<std::pair<std::string, std::string>>;
 // Of topics that measure parts of a model.
 Values measured_model(const char* name) { return {{"model", name}, {"train.micro_batch_size", "2"}}; }
 
+const std::vector<std::string_view> kRowsOfTraining = {"train.micro_batch_size", "train.max_seq_length"},
+                                    kNothingOfTraining = {};
+
 const Topic kTopics[] = {
     {"train",
      "a whole training step: tokens/s, share of the peak, where the time goes",
@@ -206,7 +217,9 @@ const Topic kTopics[] = {
      "only the half that is not masked). Limit: multiply-adds on registers (AMX tiles).\n",
      run_ops,
      {"bench.threads", "bench.json", "bench.quick"},
-     measured_model("llama-32m")},
+     measured_model("llama-32m"),
+     /*takes_model=*/true,
+     kRowsOfTraining},
     {"gemm",
      "the matrix products of a model beside the arithmetic peak",
      "trireme bench gemm llama-32m --precision bf16-mixed --train.micro_batch_size 2",
@@ -220,7 +233,9 @@ const Topic kTopics[] = {
      "of reading the matrices and multiplying them.\n",
      run_gemm,
      {"bench.threads", "bench.json", "bench.quick"},
-     measured_model("llama-32m")},
+     measured_model("llama-32m"),
+     /*takes_model=*/true,
+     kRowsOfTraining},
     {"generate",
      "texts being written and a prompt being read, beside the memory's read rate",
      "trireme bench generate llama-3.2-1b --precision bf16-mixed --threads 2",
@@ -229,7 +244,9 @@ const Topic kTopics[] = {
      "arithmetic binds, the operations of the products. Limit: a pass that only reads; multiply-adds on registers.\n",
      run_generate,
      {"bench.threads", "bench.json", "bench.quick"},
-     measured_model("llama-32m")},
+     measured_model("llama-32m"),
+     /*takes_model=*/true,
+     kNothingOfTraining},
     {"collectives",
      "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
      "trireme bench collectives --devices 2 --comm.backend shm",
@@ -245,7 +262,8 @@ const Topic kTopics[] = {
      run_collectives,
      {"bench.json", "bench.quick"},
      {{"devices", "2"}},
-     /*takes_model=*/false},
+     /*takes_model=*/false,
+     kNothingOfTraining},
     {"checkpoint",
      "save and load of a model's training state beside plain file access",
      "trireme bench checkpoint llama-32m --devices 2",
