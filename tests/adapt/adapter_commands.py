@@ -170,6 +170,8 @@ def main():
         ring.check(equal(weights(base), kept) and (adapter / "adapter_config.json").exists(), "what is read is not replaced")
         for words in (["--to", "gguf"], ["--out", folder / "merged.gguf"]):
             refuse(run, ["merge_lora writes no GGUF file"], "merge_lora", adapter, *words)
+        refuse(run, ["--dtyp", "dtype"], "merge_lora", adapter, "--dtyp", "bfloat16")
+        refuse(run, ["trireme merge_lora does not read it"], "merge_lora", adapter, "--optimizer.lr", 1)
         refuse(run, ["max_shard_bytes has no effect"], "convert", base, folder / "x.gguf", "--max_shard_bytes", "1MB")
         keeps_the_adapters_template(run, folder, base, adapter)
         shutil.move(base, folder / "moved")

@@ -51,11 +51,11 @@ int64_t peak_bytes() {
 
 }  // namespace
 
-ParsedSettings read_conversion(std::vector<std::string> words,
+ParsedSettings read_conversion(std::vector<std::string> words, std::string command,
                                std::vector<std::pair<std::string, std::string>> defaults) {
   if (!words.empty() && !words[0].starts_with("-")) words[0] = "--convert.source=" + words[0];
   return read_settings(words, {.values = std::move(defaults),
-                               .command = "convert",
+                               .command = std::move(command),
                                .positional = "",
                                .reads_its_section_alone = true,
                                .section = "convert"});
@@ -99,7 +99,7 @@ int run_convert(Arguments arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
   if (words.size() > 1 && !words[0].starts_with("-") && !words[1].starts_with("-"))
     words[1] = "--convert.out=" + words[1];
-  const ParsedSettings parsed = read_conversion(std::move(words));
+  const ParsedSettings parsed = read_conversion(std::move(words), "convert");
   if (parsed.help) {
     fmt::print("{}{}", kConvertUsage, settings_help({"convert"}, {.section = "convert"}));
     return 0;

@@ -75,7 +75,7 @@ int run_merge_lora(Arguments arguments) {
   for (std::string& word : words)
     if (word == kLitGptName || word.starts_with(std::string(kLitGptName) + "="))
       word.replace(0, kLitGptName.size(), "--convert.source");
-  ParsedSettings parsed = read_conversion(std::move(words), {{"convert.to", "safetensors"}});
+  ParsedSettings parsed = read_conversion(std::move(words), "merge_lora", {{"convert.to", "safetensors"}});
   if (parsed.help) {
     fmt::print("{}", kMergeUsage);
     return 0;

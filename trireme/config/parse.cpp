@@ -338,7 +338,8 @@ class Parser {
       return {};
     if (overlay_.reads_its_section_alone && table_.group_of(given.key) != overlay_.section) return "pretrain";
     const Section* section = table_.section_of(given.key);
-    return section == nullptr || section->command == self ? std::string_view() : section->command;
+    const bool is_own = section == nullptr || section->command == self || section->name == overlay_.section;
+    return is_own ? std::string_view() : section->command;
   }
 
   // The true/false setting that no_pin, no-pin or launch.no_pin negates; empty: none.
