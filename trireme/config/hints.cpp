@@ -130,6 +130,24 @@ std::string nearest_name(const Table& table, std::string_view name) {
   return nearest.text;
 }
 
+// Of TRIREME_TRAIN the group that it names, which is no setting.
+const Section* group_called(const Table& table, const std::string& name) {
+  const auto found = std::ranges::find_if(table.sections(), [&](const Section& section) {
+    return !section.name.empty() && environment_name(section.name) == name;
+  });
+  return found == table.sections().end() ? nullptr : &*found;
+}
+
+// The settings of TRIREME_MAX_STEPS, which lacks their group. One word, as in TRIREME_PATH, may be somebody else's.
+std::vector<std::string> settings_without_group(const Table& table, const std::string& name) {
+  std::vector<std::string> found;
+  for (const std::string& key : table.keys()) {
+    const std::string leaf(leaf_of(key));
+    if (leaf.find('_') != std::string::npos && environment_name(leaf) == name) found.push_back(environment_name(key));
+  }
+  return found;
+}
+
 bool begins_like_a_section(const Table& table, const std::string& name) {
   return std::any_of(table.sections().begin(), table.sections().end(), [&](const Section& section) {
     return !section.name.empty() && name.starts_with(environment_name(section.name) + "_");
@@ -201,7 +219,13 @@ std::vector<StrayVariable> stray_variables(const Table& table, std::span<const s
     }
     const std::string near = nearest_name(table, name);
     if (near == name) continue;  // a setting
-    if (!near.empty())
+    const std::vector<std::string> meant = settings_without_group(table, name);
+    if (const Section* group = group_called(table, name))
+      found.push_back({name, fmt::format("{} is a group of settings, and each has a variable of its own: {}",
+                                         group->name, environment_name(group->rows.front().key))});
+    else if (!meant.empty())
+      found.push_back({name, fmt::format("it is {}", base::join(meant, " or "))});
+    else if (!near.empty())
       found.push_back({name, fmt::format("the nearest is {}", near)});
     else if (begins_like_a_section(table, name) && !is_of_kubernetes(name))
       found.push_back({name, fmt::format("unset {}, or name a setting of docs/settings.md", name)});
