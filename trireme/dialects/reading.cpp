@@ -16,14 +16,16 @@ using config::Given;
 
 namespace {
 
-bool asks_for_nothing(const Row& row, const Given& entry) {
-  constexpr std::string_view kNothing[] = {"false", "0", "none", "no", "[]", "0.0"};
+/// Why a value of a refused key asks for nothing; empty: it asks for something.
+std::string_view nothing_asked(const Row& row, const Given& entry) {
+  constexpr std::string_view kNothing[] = {"", "false", "0", "none", "no", "[]", "0.0"};
   const std::string text = lower(entry.text);
   const auto number = base::parse_number(text);  // 1.00 and 1e0 are 1.0
   const auto is_it = [&](std::string_view word) {
     return text == lower(word) || (number && number == base::parse_number(word));
   };
-  return std::ranges::any_of(kNothing, is_it) || std::ranges::any_of(row.off, is_it);
+  if (std::ranges::any_of(kNothing, is_it)) return "it is off";
+  return std::ranges::any_of(row.off, is_it) ? "that is so here, too" : "";
 }
 
 // JSON has no comments, so people write them as "_comment".
@@ -126,7 +128,7 @@ void Reading::translate(const Given& entry) {
     return refuse(entry, fmt::format("{} takes no auto for {}", dialect_.system, entry.key), "give a value");
   if (!has_right_type(*row, entry)) return;
   if (!row->refused.empty() || !row->open.empty()) {
-    if (asks_for_nothing(*row, entry)) return ignore(entry, "it is off");
+    if (const std::string_view why = nothing_asked(*row, entry); !why.empty()) return ignore(entry, why);
     return row->open.empty() ? refuse(entry, fmt::format("{} {} cannot be had", entry.key, entry.text), row->refused)
                              : refuse_open(entry, row->open);
   }

@@ -76,7 +76,7 @@ std::vector<Row> trl_trainer_rows() {
       {.key = "dataloader_in_order", .takes = flag, .ignored = kReads},
       {.key = "label_names", .ignored = "answers have no labels"},
       // Ranks.
-      {.key = "fsdp", .takes = text, .refused = "say --strategy full_shard, and so on", .off = {""}},
+      {.key = "fsdp", .takes = text, .refused = "say --strategy full_shard, and so on"},
       {.key = "fsdp_config.*", .ignored = "only fsdp reads it"},
       {.key = "deepspeed.*", .refused = "name DeepSpeed's file on the command line: --deepspeed_config FILE"},
       {.key = "parallelism_config.*", .refused = "say the mesh: mesh.shard, mesh.tp and mesh.cp"},
