@@ -43,6 +43,10 @@ def trains_alike(r):
     ring.check((config["model_type"], config["latent_dim"], config["split_layer"]) == ("free_transformer", 6, 1), "its folder says what it is", str(config))
     more = r.run([word if word != "llama-5m" else str(one / "step-00000008") for word in r.command("more", model={}, train__max_steps=2)])
     ring.check(more.code == 0 and "latent   6 bits" in more.out, "training goes on from the folder", str(more))
+    changed = {"train__max_steps": 2, "train__save_interval": 2, "free.free_bits": 0.25, "free.kl_weight": 2}
+    other = r.run([word if word != "llama-5m" else str(one / "step-00000008") for word in r.command("changed", model={}, **changed)])
+    said = json.loads((r.folder / "changed/step-00000002/config.json").read_text()) if other.code == 0 else {}
+    ring.check(said | {"kappa_free_bits": 0.25 * math.log(2), "beta_kl": 2} == said, "and says what it then learned by", f"{said}\n{other}")
     return one
 
 
@@ -65,6 +69,9 @@ def writes(r, run):
     ring.check(both.code == 2 and "give one of the two" in both.err, "a code for all tokens and a seed for each are refused", str(both))
     wrong = generate(r, run, "--free.latent", 64)
     ring.check(wrong.code == 2 and "a code of 6 bits is from 0 to 2^6 - 1" in wrong.err, "a code that the model lacks is refused", str(wrong))
+    for command in (["generate", run, "--prompt", "a"], ["evaluate", run, "--text", r.text]):
+        shape = r.run([r.program, *command, "--free.latent_bits", "9"])
+        ring.check(shape.code == 2 and "free.latent_bits belongs to training" in shape.err, f"{command[0]} refuses another shape", str(shape))
     result = r.run([r.program, "evaluate", run, "--text", r.text, "--free.latent", "3"])
     ring.check(result.code == 2 and "evaluate draws all codes at random" in result.err, "evaluate refuses a code, which it does not read", str(result))
 

@@ -42,7 +42,8 @@ config::Overlay overlay(const Topic& topic) {
   if (!topic.takes_model) o.positional = "";
   if (!topic.read_of_training) return o;
   o.unread_groups = groups_of_training();
-  if (topic.takes_model) std::erase(o.unread_groups, "model");
+  if (topic.takes_model)
+    std::erase_if(o.unread_groups, [](std::string_view group) { return group == "model" || group == "free"; });
   o.unread_keys = {"task", "resume", "overwrite"};
   o.read_keys = *topic.read_of_training;
   return o;

@@ -21,7 +21,7 @@ int run_evaluate(Arguments arguments) {
                    .second = "evaluate.text",
                    .unread_groups = groups_of_training(),
                    .unread_keys = {"task", "resume", "overwrite"},
-                   .read_keys = {"data.text_field"},  // of evaluate.classify
+                   .read_keys = {"data.text_field", "free.latent", "free.latent_seed"},  // some refused below
                    .section = "evaluate"},
        .help = "trireme evaluate CHECKPOINT --text FILE\n"
                "trireme evaluate CHECKPOINT --classify TEXTS.jsonl --predictions LABELS.jsonl\n"

@@ -74,6 +74,7 @@ int run_generate(Arguments arguments) {
                    .second = "generate.prompt",
                    .unread_groups = groups_of_training(),
                    .unread_keys = {"task", "resume", "overwrite"},
+                   .read_keys = {"free.latent", "free.latent_seed"},
                    .section = "generate"},
        .help = "trireme generate CHECKPOINT --prompt TEXT\n"
                "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n"

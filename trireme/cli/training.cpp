@@ -411,8 +411,8 @@ void complete_task(ParsedSettings& parsed) {
 bool trains(std::string_view subcommand) { return find(subcommand) != nullptr; }
 
 std::vector<std::string_view> groups_of_training() {
-  return {"model",     "data", "train", "eval", "optimizer", "lr_schedule", "pipeline", "recompute", "wrap",
-          "objective", "lora", "dpo",   "grpo", "reward",    "schedule",    "offload",  "save",      "checkpoint"};
+  return {"model",     "free", "data", "train", "eval",   "optimizer", "lr_schedule", "pipeline", "recompute", "wrap",
+          "objective", "lora", "dpo",  "grpo",  "reward", "schedule",  "offload",     "save",     "checkpoint"};
 }
 
 config::Overlay training_overlay(std::string_view subcommand) {

@@ -30,7 +30,7 @@ std::string cell(const Examination& e, int from, int to, bool rate) {
 }
 
 std::string matrix(const Examination& e, bool rate) {
-  constexpr size_t kWidth = 7;
+  constexpr size_t kWidth = 8;  // a rate has up to 7 characters
   const int ranks = static_cast<int>(e.facts.size());
   std::string text = rate ? "GB/s, a row sends" : "microseconds one way";
   const size_t left = 22;

@@ -164,7 +164,13 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
   ordered_json j = base::parse_json<ordered_json>(source_json);
   const bool names_pad = pad_token_id && (!j.contains("pad_token_id") || j["pad_token_id"].is_null());
   if (names_pad) j["pad_token_id"] = *pad_token_id;
-  const bool unchanged = same_model(parse_hugging_face_config(source_json, "config.json"));
+  const ModelConfig source = parse_hugging_face_config(source_json, "config.json");
+  const bool unchanged = same_model(source);
+  // Training alone reads these; a file has nats, which are not quite as many bits.
+  const bool learns_otherwise =
+      is_free() && (std::abs(free.free_bits - source.free.free_bits) > 1e-12 * free.free_bits ||
+                    free.kl_weight != source.free.kl_weight);
+  if (learns_otherwise) j["kappa_free_bits"] = free.free_nats(), j["beta_kl"] = free.kl_weight;
   const char* key = j.contains("torch_dtype") ? "torch_dtype" : "dtype";
   const std::string stated = j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "float32";
   // A model without a head ("LlamaModel") is saved with one.
@@ -175,7 +181,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
       if (unchanged && stated == dtype) return j.dump(2) + "\n";
     }
   }
-  if (unchanged && stated == dtype && !names_pad) return source_json;
+  if (unchanged && stated == dtype && !names_pad && !learns_otherwise) return source_json;
   if (!unchanged) {
     for (const char* stale : {"rope_parameters", "rope_scaling", "rope_theta", "layer_types", "max_window_layers",
                               "rotary_emb_base", "rotary_pct", "partial_rotary_factor"})

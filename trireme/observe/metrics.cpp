@@ -130,12 +130,16 @@ std::vector<base::Measured> numbers_of(const MetricsRow& row) {
   for (const base::Measured& measured : row.measures) numbers.push_back({measured.name, measured.value});
   numbers.push_back({"grad_norm", row.grad_norm});
   numbers.push_back({"lr", row.lr});
-  if (row.loss_scale) numbers.push_back({"loss_scale", *row.loss_scale});
+  if (row.loss_scale) {
+    numbers.push_back({"loss_scale", *row.loss_scale});
+    numbers.push_back({"skipped", static_cast<double>(row.skipped)});
+  }
   numbers.push_back({"tokens", static_cast<double>(row.tokens)});
   numbers.push_back({"tokens_per_second", row.tokens_per_second});
   if (row.peak_fraction) numbers.push_back({"peak_fraction", *row.peak_fraction});
   numbers.push_back({"seconds", row.seconds});
   numbers.push_back({"rss_bytes", static_cast<double>(row.rss_bytes)});
+  if (row.shared_bytes) numbers.push_back({"shared_bytes", static_cast<double>(*row.shared_bytes)});
   return numbers;
 }
 
