@@ -288,13 +288,13 @@ TEST(Report, MatrixShowsBothDirectionsAndFindingsEndWithTheWorst) {
   e.pairs[0].back_rate = 0.5 * kGigabyte;
   e.findings = {{Grade::fail, "disk", "broken", "mend it"}, {Grade::ok, "cores", "fine"}};
   EXPECT_EQ(report_text(e),
-            "GB/s, a row sends           0      1\n"
-            "                rank 0      .  0.800\n"
-            "                rank 1  0.500      .\n"
+            "GB/s, a row sends            0       1\n"
+            "                rank 0       .   0.800\n"
+            "                rank 1   0.500       .\n"
             "\n"
-            "microseconds one way        0      1\n"
-            "                rank 0      .   60.0\n"
-            "                rank 1   60.0      .\n"
+            "microseconds one way         0       1\n"
+            "                rank 0       .    60.0\n"
+            "                rank 1    60.0       .\n"
             "\n"
             "ok    fine\n"
             "FAIL  broken\n"

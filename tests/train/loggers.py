@@ -23,7 +23,7 @@ SETTINGS = {"train__max_steps": 6, "train__save_interval": 3, "eval__interval": 
 def numbers(row):
     """A line of metrics.jsonl without what says where the run is."""
     flat = dict(row) | row.get("measures", {})
-    return {key: value for key, value in flat.items() if key not in ("measures", "resumed", "measured_anew", "skipped", "shared_bytes")}
+    return {key: value for key, value in flat.items() if key not in ("measures", "resumed", "measured_anew")}
 
 
 def table(run):
