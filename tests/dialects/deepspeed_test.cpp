@@ -395,6 +395,17 @@ TEST(DeepSpeed, AWarmUpGoesToItsOwnMaximum) {
             2e-4);
 }
 
+TEST(DeepSpeed, AScheduleOfAnotherLengthIsTold) {
+  const std::string file = R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 10,
+                               "warmup_num_steps": 4}}})";
+  const std::string told = "scheduler.params.total_num_steps: ignored: the run's own length counts";
+  EXPECT_EQ(read_text("ds.json", file).settings.train.max_steps, 10);
+  EXPECT_THAT(accounts_of(read_text("ds.json", file, "--train.max_steps 10")), Not(HasSubstr(told)));
+  for (const char* length : {"--train.max_steps 7", "--train.epochs 1", "--train.max_tokens 1000000"})
+    EXPECT_THAT(accounts_of(read_text("ds.json", file, length)), HasSubstr(told)) << length;
+  EXPECT_EQ(read_text("ds.json", file, "--train.epochs 1").settings.train.max_steps, std::nullopt);
+}
+
 TEST(DeepSpeed, WhatIsNotBuiltIsRefusedByNameUnlessItIsOff) {
   EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "pin_memory": true},
                        "zero_quantized_weights": false}, "fp16": {"enabled": false}})"),

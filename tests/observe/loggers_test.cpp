@@ -2,6 +2,7 @@
 #include "trireme/observe/loggers.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "trireme/base/files.h"
 #include "trireme/base/stopwatch.h"
@@ -88,6 +90,22 @@ TEST(EventWriter, AResumedRunHasAFileWhenItGoesOn) {
   EventWriter other(folder, 2);
   other.append({.step = 3, .loss = 1});  // without go_on(), too
   EXPECT_EQ(files(), 2);
+}
+
+// Within a second, "9" is less than "96" but not than "144".
+TEST(EventWriter, TheFileOfALaterStartIsTheLast) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "event_order_test";
+  std::filesystem::remove_all(folder);
+  std::string last;
+  for (const int64_t resumed_step : {9, 96, 144, 5}) {
+    EventWriter(folder, resumed_step).append({.step = resumed_step + 1, .loss = 1});
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+    std::ranges::sort(names);
+    EXPECT_GT(names.back(), last);
+    EXPECT_TRUE(names.back().ends_with(fmt::format(".trireme.{}", resumed_step))) << names.back();
+    last = names.back();
+  }
 }
 
 TEST(CsvLogger, AStepWithoutALossHasAnEmptyCell) {

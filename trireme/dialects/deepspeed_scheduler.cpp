@@ -48,6 +48,12 @@ constexpr Scheduled kScheduled[] = {
 
 constexpr std::string_view kSchedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"};
 
+bool has_another_length(const Reading& r, const Given& total) {
+  const auto steps = r.known_count("train.max_steps");
+  if (steps) return *steps != base::parse_count(total.text);
+  return r.known("train.epochs") || r.known("train.max_tokens");
+}
+
 // Parameters in this order account for themselves; others are refused where another scheduler has them.
 void scheduler_parameters(Reading& r, std::string_view type, bool is_refused) {
   constexpr std::string_view kHead = "scheduler.params.";
@@ -71,7 +77,9 @@ void scheduler_parameters(Reading& r, std::string_view type, bool is_refused) {
     } else {
       const auto* at =
           std::ranges::find_if(kScheduled, [&](const Scheduled& s) { return s.type == type && s.key == name; });
-      if (at == std::end(kScheduled))
+      if (at != std::end(kScheduled) && at->setting == "train.max_steps" && has_another_length(r, *entry))
+        r.ignore(*entry, "the run's own length counts, and the schedule ends with the run");
+      else if (at == std::end(kScheduled))
         r.refuse(*entry, fmt::format("{} is not a parameter of {} here", name, type),
                  name.starts_with("cycle_") ? "momentum does not cycle here: cycle_momentum false" : "leave it out");
       else

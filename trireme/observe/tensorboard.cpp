@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
+#include <filesystem>
 
+#include "trireme/base/units.h"
 #include "trireme/observe/append.h"
 
 namespace trireme::observe {
@@ -62,6 +65,21 @@ std::string record(const std::string& data) {
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
+// The number in the name of the folder's last file, a time in seconds; -1: there is none. TensorBoard reads files in
+// the order of their names, so that of a start within the same second must be later.
+int64_t newest_file(const std::filesystem::path& folder) {
+  constexpr int64_t kYear2286 = 10'000'000'000;  // has more digits
+  int64_t newest = -1;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kEventsPrefix)) continue;
+    const std::string_view rest = std::string_view(name).substr(kEventsPrefix.size());
+    const int64_t number = base::parse_count(rest.substr(0, rest.find('.'))).value_or(-1);
+    if (number < kYear2286) newest = std::max(newest, number);
+  }
+  return newest;
+}
+
 }  // namespace
 
 std::string events_begin(double wall_time, int64_t first_step) {
@@ -98,11 +116,8 @@ EventWriter::EventWriter(const std::filesystem::path& folder, int64_t resumed_st
   std::filesystem::create_directories(folder, failure);
   if (failure) base::throw_file_error("create", folder, failure.value());
   const double time = now();
-  // TensorBoard reads the files of a folder in the order of their names.
-  for (int64_t name = static_cast<int64_t>(time);; ++name) {
-    path_ = folder / fmt::format("{}{:010}.trireme.{}", kEventsPrefix, name, resumed_step);
-    if (!std::filesystem::exists(path_)) break;
-  }
+  const int64_t name = std::max(static_cast<int64_t>(time), newest_file(folder) + 1);
+  path_ = folder / fmt::format("{}{:010}.trireme.{}", kEventsPrefix, name, resumed_step);
   waiting_ = events_begin(time, resumed_step + 1);
   if (resumed_step == 0) go_on();
 }
