@@ -256,10 +256,11 @@ def a_result_that_is_lost_is_no_success(r):
 
 
 def a_reader_that_goes_away_does_not_end_the_training(r):
-    command = r.command("unread", model=TINY, train__max_steps=20, train__log_interval=1)
-    result = r.run(["bash", "-c", '"$0" "$@" | head -n 1; exit ${PIPESTATUS[0]}', *map(str, command)])
-    ring.check(result.code == 2 and "cannot write standard output: what read it has gone" in result.err and (r.folder / "unread" / "step-00000020").is_dir(),
-               "a run whose reader goes away ends and saves, and says so", str(result))
+    for devices in (1, 2):
+        command = r.command(f"unread-{devices}", model=TINY, devices=devices, train__max_steps=20, train__log_interval=1)
+        result = r.run(["bash", "-c", '"$0" "$@" | head -n 1; exit ${PIPESTATUS[0]}', *map(str, command)])
+        ring.check(result.code == 2 and "cannot write standard output: what read it has gone" in result.err and (r.folder / f"unread-{devices}" / "step-00000020").is_dir(),
+                   f"a run on {devices} whose reader goes away ends and saves, and says so", str(result))
 
 
 def a_terminal_shows_what_is_done(r):

@@ -125,12 +125,17 @@ def other_files(r):
         for name in ("profile.json", "loss.svg"):
             (out / name).mkdir(parents=True)
         result = r.run(r.command(out, train__max_steps=8, profile__measure="true", profile__steps=2, save__on_error=on_error))
-        told = [f"warn     cannot replace {out / name}: Is a directory; the run goes on without it" in result.text for name in ("profile.json", "loss.svg")]
+        told = [f"warn     cannot replace {out / name}: Is a directory; {what}" in result.text
+                for name, what in (("profile.json", "the run goes on without it"), ("loss.svg", "there is no picture of the loss"))]
         if on_error == "stop":
             ring.check(result.code == 2 and "cannot replace" in result.err and not any(told), "a profile that cannot be written stops the run", str(result))
         else:
             ring.check(result.code == 0 and all(told) and "profile  steps " in result.text and (out / "profile.txt").exists(),
                        "a profile and a curve that cannot be written are told of, if the run is to go on", str(result))
+    out = r.folder / "in-the-way-of-a-picture"
+    (out / "loss.svg").mkdir(parents=True)
+    result = r.run(r.command(out, train__max_steps=2))
+    ring.check(result.code == 0 and "there is no picture of the loss" in result.text, "a run that has saved everything does not fail by a picture", str(result))
 
 
 def files_at_the_start_of_a_resume(r):

@@ -35,6 +35,12 @@ Json parse_json_if_sound(std::string_view text) {
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
+std::string json_reason(const nlohmann::json::exception& error) {
+  const std::string_view all = error.what();  // "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
+  const size_t end = all.find("] ");
+  return std::string(all.starts_with("[json.exception.") && end != all.npos ? all.substr(end + 2) : all);
+}
+
 template <typename Json>
 int64_t whole_number(const Json& value) {
   if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))

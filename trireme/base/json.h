@@ -36,6 +36,9 @@ std::string json_text(const Json& value, int indent = -1) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+/// What is wrong, in the words of an exception of JSON, without the library's own name and number of it.
+std::string json_reason(const nlohmann::json::exception& error);
+
 /// The whole number that `value` is. Json::get would also take a floating-point number, as which a longer integer is
 /// parsed, and convert it even if int64_t cannot hold it.
 ///

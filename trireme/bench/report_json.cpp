@@ -144,7 +144,7 @@ Report parse_report(std::string_view text, const std::string& source) try {
                                  base::whole_number(j.at("version")), kVersion));
   return report_of(j);
 } catch (const nlohmann::json::exception& e) {
-  throw UsageError(fmt::format("{} is no benchmark's result: {}", source, e.what()));
+  throw UsageError(fmt::format("{} is no benchmark's result: {}", source, base::json_reason(e)));
 }
 
 }  // namespace trireme::bench

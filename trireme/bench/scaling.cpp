@@ -55,7 +55,7 @@ ScalingRun parse_scaling_run(std::string_view text, const std::string& source) t
   if (j.contains("prediction")) run.predicted = j.at("prediction").at("predicted_seconds").at("step").get<double>();
   return run;
 } catch (const nlohmann::json::exception& e) {
-  throw UsageError(fmt::format("{} is no result of bench train: {}", source, e.what()));
+  throw UsageError(fmt::format("{} is no result of bench train: {}", source, base::json_reason(e)));
 }
 
 std::vector<ScalingPoint> scaling_points(std::vector<ScalingRun> runs, int64_t cores) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -201,7 +202,7 @@ std::string rate(const Session& s, const Figures& f, size_t row) {
 void print(Session& s, const Steps& steps, const Figures& f) {
   const auto [fastest, slowest] = std::minmax_element(steps.seconds.begin(), steps.seconds.end());
   fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
-             *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
+             *fastest * 1e3, *slowest * 1e3, base::human_count(std::llround(f.tokens_per_second)));
   fmt::print(
       "peak     {:.1f} % of {:.0f} GFLOP/s, {}, counting 6 N {}+ 12 H d K\n"
       "         = {:.0f} MFLOP a token (K: keys that a query sees on average, summed over blocks)\n",

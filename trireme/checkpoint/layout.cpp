@@ -151,7 +151,7 @@ std::vector<std::pair<std::string, std::string>> parse_weight_index(const std::s
                          result.back().second));
     }
   } catch (const nlohmann::json::exception& error) {
-    fail(error.what());
+    fail(base::json_reason(error));
   }
   return result;
 }

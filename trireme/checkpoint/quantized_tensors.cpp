@@ -80,7 +80,7 @@ class Stored : public LastTensor {
     if (nested) check_code(matrix, ".nested_quant_map", ops::dynamic_code(true));
     return blocks;
   } catch (const nlohmann::json::exception& error) {
-    fail(files_, matrix, fmt::format("has an unusable quant_state: {}", error.what()));
+    fail(files_, matrix, fmt::format("has an unusable quant_state: {}", base::json_reason(error)));
   } catch (const ShapeError& error) {
     fail(files_, matrix, fmt::format("has an unusable quant_state: {}", error.what()));
   }

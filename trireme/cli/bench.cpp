@@ -49,6 +49,8 @@ config::Overlay overlay(const Topic& topic) {
   return o;
 }
 
+int run_generate(const Topic& topic, Arguments arguments);
+
 // Refuses what was typed and has no effect, and the settings of other tasks. Files and the environment may hold more
 // than the topic reads.
 void refuse_other_topics(const Topic& topic, const ParsedSettings& parsed) {
@@ -62,6 +64,10 @@ void refuse_other_topics(const Topic& topic, const ParsedSettings& parsed) {
                                                                               : "leave it out",
         base::join(topic.settings, ", ")));
   }
+  for (const char* key : {"quantize", "quantize_head"})
+    if (parsed.typed(key) && topic.read_of_training && topic.run != run_generate)
+      throw UsageError(fmt::format("error: trireme bench {} does not read {}\n  leave it out; bench generate reads it",
+                                   topic.name, key));
   refuse_unread(parsed);
 }
 

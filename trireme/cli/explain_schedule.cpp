@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -102,6 +103,11 @@ costs::Prediction prediction(const Settings& settings, const Explained& explaine
 }
 
 // An option that is typed and changes nothing was meant for another picture.
+ScheduleFormat format_of_file(const std::string& name) {
+  const std::string ending = std::filesystem::path(name).extension();
+  return ending == ".svg" ? ScheduleFormat::svg : ending == ".json" ? ScheduleFormat::trace : ScheduleFormat::text;
+}
+
 void refuse_unread_options(const ParsedSettings& parsed, const ScheduleView& view) {
   const bool is_list = view.format == ScheduleFormat::list;
   const auto refuse = [&](const char* key, bool is_read, const std::string& why) {
@@ -205,7 +211,9 @@ ExplainedStages plans_of_stages(const Settings& settings, plan::PlacedStages pla
   return {std::move(r.model), std::move(plans)};
 }
 
-void explain_schedule(ParsedSettings& parsed, const ScheduleView& view) {
+void explain_schedule(ParsedSettings& parsed, const ScheduleView& given) {
+  ScheduleView view = given;
+  if (view.output && !parsed.typed("format")) view.format = format_of_file(*view.output);
   refuse_unread_options(parsed, view);
   const bool asks_for_gpus = parsed.settings.accelerator == engine::Accelerator::cuda;
   const NamedHardware named{.what = "the hardware " + view.hardware.value_or(""),

@@ -28,7 +28,7 @@ T read(const std::string& text) {
   try {
     return base::parse_json(text).get<T>();
   } catch (const nlohmann::json::exception& error) {
-    throw InternalError(std::string("doctor: a rank's message cannot be read: ") + error.what());
+    throw InternalError(std::string("doctor: a rank's message cannot be read: ") + base::json_reason(error));
   }
 }
 

@@ -403,7 +403,7 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   if (!is_part) c.source_json = text;
   return c;
 } catch (const json::exception& e) {
-  throw UsageError(fmt::format("{} is not a usable config.json: {}", source, e.what()));
+  throw UsageError(fmt::format("{} is not a usable config.json: {}", source, base::json_reason(e)));
 }
 
 }  // namespace trireme::model

@@ -291,7 +291,7 @@ std::vector<Phase> phases() {
 std::string rates(const RunFacts& run, double step) {
   std::vector<std::string> known;
   if (run.tokens_per_step > 0)
-    known.push_back(base::human_count(int64_t(double(run.tokens_per_step) / step)) + " tokens/s");
+    known.push_back(base::human_count(std::llround(double(run.tokens_per_step) / step)) + " tokens/s");
   if (run.samples_per_step > 0) known.push_back(fmt::format("{:.4g} samples/s", double(run.samples_per_step) / step));
   if (run.peak_flops > 0)
     known.push_back(fmt::format("{:.1f} % of the peak", 100 * run.flops_per_step / step / run.peak_flops));

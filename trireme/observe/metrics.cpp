@@ -229,7 +229,7 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
     } catch (const nlohmann::json::exception& error) {
       if (i + 1 == lines.size() && !text.ends_with('\n')) break;
       throw UsageError(fmt::format("{}:{} is not a row of metrics ({}); move the file away to start a new one",
-                                   path.string(), i + 1, error.what()));
+                                   path.string(), i + 1, base::json_reason(error)));
     }
   }
   return rows;

@@ -100,7 +100,7 @@ TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& pa
   if (byte_level && type != "BPE") parts.fingerprint = base::mix_key(parts.fingerprint, 2);  // other ids than at first
   return parts;
 } catch (const nlohmann::json::exception& error) {
-  throw UsageError(fmt::format("{} is not JSON: {}", path, error.what()));
+  throw UsageError(fmt::format("{} is not JSON: {}", path, base::json_reason(error)));
 } catch (const UsageError& error) {
   throw UsageError(fmt::format("the tokenizer {} cannot be used: {}", path, error.what()));
 }

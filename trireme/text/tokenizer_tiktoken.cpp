@@ -175,7 +175,7 @@ TokenizerParts parse_tekken(std::string_view text, const std::string& path) try 
   parts.name = "Tekken BPE";
   return parts;
 } catch (const nlohmann::json::exception& error) {
-  throw UsageError(fmt::format("{} is not JSON: {}", path, error.what()));
+  throw UsageError(fmt::format("{} is not JSON: {}", path, base::json_reason(error)));
 } catch (const UsageError& error) {
   throw UsageError(fmt::format("the tokenizer {} cannot be used: {}", path, error.what()));
 }

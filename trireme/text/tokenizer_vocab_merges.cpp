@@ -184,7 +184,7 @@ TokenizerParts parse_vocab_and_merges(const VocabFiles& files, const std::string
   if (flag_at(about, "add_eos_token") && parts.eos) parts.after = {*parts.eos};
   return parts;
 } catch (const json::exception& error) {
-  throw UsageError(fmt::format("the tokenizer {}/vocab.json cannot be used: {}", folder, error.what()));
+  throw UsageError(fmt::format("the tokenizer {}/vocab.json cannot be used: {}", folder, base::json_reason(error)));
 }
 
 }  // namespace trireme::text

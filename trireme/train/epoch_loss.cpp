@@ -25,6 +25,7 @@ std::string EpochLoss::note(base::StepEvent& event) {
   if (is_whole && learned) event.measures.push_back({"epoch_loss", mean});
   const std::string head = fmt::format("epoch    {:.0f} ended with step {}",
                                        within ? std::floor(event.epoch) : double(*epochs_), event.step);
+  if (at_end) event.epoch = double(*epochs_);  // what is left of the data makes no batch
   const std::string line =
       is_whole && !learned ? head + "; no step of it learned from a token, so it has no mean loss"
       : is_whole ? fmt::format("{}: mean training loss {:.4f} over {}", head, mean, base::plural(steps_, "step"))

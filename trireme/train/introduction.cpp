@@ -18,7 +18,6 @@
 #include "trireme/train/run_profile.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/whole_weights.h"
-#include "trireme/train/written_or_told.h"
 
 namespace trireme::train {
 
@@ -106,9 +105,11 @@ std::vector<std::string> loss_curve_lines(const Session& s, const std::string& u
 }  // namespace
 
 std::vector<std::string> draw_loss_curve(const Session& s, const std::string& unit) {
-  std::vector<std::string> lines;
-  const std::string untold = written_or_told(s.settings.save.on_error, [&] { lines = loss_curve_lines(s, unit); });
-  return untold.empty() ? lines : std::vector<std::string>{untold};
+  try {
+    return loss_curve_lines(s, unit);
+  } catch (const base::FileError& error) {  // of a run that has saved everything
+    return {fmt::format("warn     {}; there is no picture of the loss", error.what())};
+  }
 }
 
 }  // namespace trireme::train

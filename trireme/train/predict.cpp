@@ -39,6 +39,11 @@ Opened open_for_labels(const Settings& settings) {
   Opened o{.folder = adapt::open_model(place_of(settings.evaluate))};
   o.config = model::parse_hugging_face_config(checkpoint::read_text(o.folder, "config.json"),
                                               (o.folder.path / "config.json").string());
+  if (o.config.is_free())
+    throw UsageError(
+        fmt::format("{} is a Free Transformer, for which a classification head is not built; name a model "
+                    "with labels",
+                    o.folder.path.string()));
   if (!o.config.is_classifier())
     throw UsageError(fmt::format("{} has no classification head; train one: trireme finetune_full {} --task classify",
                                  o.folder.path.string(), base::shell_quoted(o.folder.path.string())));

@@ -42,7 +42,7 @@ void Screen::flush() {
       break;
     } else if (written < 0 && errno != EINTR) {
       broken_ = true;
-      lost_ = errno == EPIPE ? 0 : errno;
+      lost_ = errno;
       pending_.clear();
       return;
     }
