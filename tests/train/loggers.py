@@ -70,7 +70,7 @@ def in_csv(r):
     last = r.train("last", train__loggers="csv", **SETTINGS | {"train__max_steps": 100000, "train__max_time": "1s", "train__log_interval": 99999, "train__save_interval": 100000,
                                                                "eval__interval": 100000, "eval__final_validation": "false"})
     ended = max(int(name[5:]) for name in ring.step_folders(last))
-    ring.check(list(ring.metrics(last)) == [ended] == [row["step"] for row in table(last)], "the last step has a row, though time ended the run", str(table(last)))
+    ring.check(max(ring.metrics(last)) == ended == table(last)[-1]["step"], "the last step has a row, though time ended the run", str(table(last)))
     two = r.train("two", train__loggers="csv", devices=2, train__micro_batch_size=2, train__max_seq_length=64, **SETTINGS)
     is_that_of_metrics(two, 6, 2, 2)
     again = r.run([r.program, "pretrain", "--resume", str(run / "step-00000003"), "--train.max_steps", "8"])

@@ -82,6 +82,7 @@ config::ForeignSettings Reading::run() {
   if (!is_refused_.empty()) return std::move(result_);
   for (const Given& entry : file_.entries) translate(entry);
   if (dialect_.finish != nullptr) dialect_.finish(*this);
+  refuse_settings_given_twice();
   for (const Given& entry : file_.entries) {
     const auto found = accounts_.find(&entry);
     // After a refusal, what depends on the refused key has nothing to say.
@@ -90,6 +91,19 @@ config::ForeignSettings Reading::run() {
     if (found != accounts_.end()) result_.accounts.push_back(found->second);
   }
   return std::move(result_);
+}
+
+// Two keys of a file that mean one setting, with two values.
+void Reading::refuse_settings_given_twice() {
+  if (!is_file()) return;
+  const std::vector<Given>& all = result_.settings;
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (all[i].key == all[k].key && all[i].text != all[k].text &&
+          (all[i].source.place != all[k].source.place || all[i].source.text != all[k].source.text))
+        problems_.add(
+            fmt::format("{} is set twice in {}: to {} and to {}", all[i].key, file_.name, all[k].text, all[i].text),
+            {all[k].source, all[i].source}, "keep one of the two lines");
 }
 
 bool Reading::is_empty_in_file(const Given& entry) const {

@@ -113,6 +113,7 @@ class Reading {
 
  private:
   void translate(const config::Given& entry);
+  void refuse_settings_given_twice();
   bool is_empty_in_file(const config::Given& entry) const;
   void keep(const config::Given& given, const config::Given& entry);
   bool has_right_type(const Row& row, const config::Given& entry);
