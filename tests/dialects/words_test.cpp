@@ -52,6 +52,20 @@ TEST(FreeTransformer, TheGuidesFileCountsKeyByKey) {
   EXPECT_EQ(parsed.accounts.size(), 16u);
 }
 
+TEST(FreeTransformer, TwoKeysOfOneSettingAreRefused) {
+  for (const auto& [lines, setting] :
+       {std::pair{"  warmup_steps: 2\n  warmup_ratio: 0.1\n  max_steps: 50\n", "train.lr_warmup_steps is set twice"},
+        {"  grad_clip: 1.0\n  max_grad_norm: 0.3\n", "train.max_norm is set twice"},
+        {"  save_every: 7\n  save_steps: 9\n", "train.save_interval is set twice"}})
+    try {
+      read_text("free.yaml", std::string("training:\n  beta1: 0.8\n") + lines);
+      ADD_FAILURE() << lines;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(setting));
+    }
+  EXPECT_EQ(read_text("free.yaml", "training:\n  grad_clip: 0.3\n  max_grad_norm: 0.3\n").settings.train.max_norm, 0.3);
+}
+
 TEST(FreeTransformer, TheBaselineHasAShapeAndTheFreeOneIsNotBuilt) {
   const std::string shape =
       "model: {vocab_size: 1000, hidden_dim: 128, num_layers: 4, num_heads: 4, num_kv_heads: 4, ffn_hidden_dim: 512, "

@@ -43,24 +43,41 @@ TEST(OtherVariables, TheTokensFileHasAShortName) {
   EXPECT_EQ(settings.settings.launch.token_file, "/run/secret");
 }
 
+std::map<std::string, std::string> set(const std::vector<std::string>& names) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& name : names) variables[name] = "1";
+  return variables;
+}
+
+TEST(OtherVariables, WhatAccelerateSetsIsToldIfItAsksForSomething) {
+  EXPECT_THAT(notes_on_other_variables({{"ACCELERATE_MIXED_PRECISION", "no"},
+                                        {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1"},
+                                        {"ACCELERATE_USE_CPU", "True"},
+                                        {"ACCELERATE_DYNAMO_BACKEND", "NO"}},
+                                       parsed().settings),
+              IsEmpty());
+  EXPECT_THAT(notes_on_other_variables({{"ACCELERATE_MIXED_PRECISION", "fp16"}, {"ACCELERATE_USE_FSDP", "true"}},
+                                       parsed().settings),
+              ElementsAre(HasSubstr("say --precision"), HasSubstr("ACCELERATE_USE_FSDP has no effect")));
+}
+
 TEST(OtherVariables, WhatHasNoEffectIsTold) {
-  const std::vector<std::string> names = {
-      "PATH",       "NCCL_DEBUG",           "NCCL_P2P_DISABLE",       "NCCL_SOCKET_IFNAME",
-      "NCCL_NOVEL", "CUDA_VISIBLE_DEVICES", "TORCH_DISTRIBUTED_DEBUG"};
+  const auto names = set({"PATH", "NCCL_DEBUG", "NCCL_P2P_DISABLE", "NCCL_SOCKET_IFNAME", "NCCL_NOVEL",
+                          "CUDA_VISIBLE_DEVICES", "TORCH_DISTRIBUTED_DEBUG"});
   EXPECT_THAT(notes_on_other_variables(names, parsed().settings),
-              ElementsAre(HasSubstr("NCCL_DEBUG has no effect"), HasSubstr("NCCL_P2P_DISABLE has no effect"),
-                          HasSubstr("NCCL_NOVEL has no effect"), HasSubstr("CUDA_VISIBLE_DEVICES has no effect"),
+              ElementsAre(HasSubstr("CUDA_VISIBLE_DEVICES has no effect"), HasSubstr("NCCL_DEBUG has no effect"),
+                          HasSubstr("NCCL_NOVEL has no effect"), HasSubstr("NCCL_P2P_DISABLE has no effect"),
                           HasSubstr("TORCH_DISTRIBUTED_DEBUG has no effect")));
   EXPECT_THAT(notes_on_other_variables(names, parsed({"--accelerator", "cuda"}).settings),
               ElementsAre(HasSubstr("TORCH_DISTRIBUTED_DEBUG has no effect")));
-  EXPECT_THAT(notes_on_other_variables({"HOME", "NCCL", "RANK"}, parsed().settings), IsEmpty());
+  EXPECT_THAT(notes_on_other_variables(set({"HOME", "NCCL", "RANK"}), parsed().settings), IsEmpty());
 }
 
 TEST(OtherVariables, WhatOnlyTorchrunReadsIsToldWhereTorchrunIsNot) {
-  const std::vector<std::string> names = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_STORE"};
+  const auto names = set({"PET_NNODES", "PET_NPROC_PER_NODE", "PET_STORE"});
   EXPECT_THAT(notes_on_other_variables(names, parsed().settings),
               ElementsAre(HasSubstr("PET_NNODES has no effect"), HasSubstr("PET_NPROC_PER_NODE has no effect")));
-  EXPECT_THAT(notes_on_other_variables({"PET_NNODES", "TORCHELASTIC_RUN_ID"}, parsed().settings), IsEmpty());
+  EXPECT_THAT(notes_on_other_variables(set({"PET_NNODES", "TORCHELASTIC_RUN_ID"}), parsed().settings), IsEmpty());
 }
 
 TEST(OtherVariables, AnInterfaceIsTakenByItsName) {

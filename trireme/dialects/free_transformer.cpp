@@ -206,6 +206,7 @@ const Dialect& free_transformer() {
               {.key = "environment.seed", .takes = count, .setting = "seed"},
               {.key = "environment.*", .ignored = "accelerator says what ranks compute on; results are reproducible"},
           },
+      .one_value_each = true,
       .finish = finish_free_transformer};
   return kDialect;
 }

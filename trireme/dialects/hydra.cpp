@@ -183,6 +183,7 @@ const Dialect& hydra() {
               {.key = "hydra.*", .ignored = "it concerns Hydra's own output"},
           },
       .takes_native_keys = true,
+      .one_value_each = true,
       .finish = finish_hydra};
   return kDialect;
 }

@@ -95,7 +95,7 @@ config::ForeignSettings Reading::run() {
 
 // Two keys of a file that mean one setting, with two values.
 void Reading::refuse_settings_given_twice() {
-  if (!is_file()) return;
+  if (!is_file() || !dialect_.one_value_each) return;
   const std::vector<Given>& all = result_.settings;
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t k = 0; k < i; ++k)

@@ -27,10 +27,20 @@ struct Row {
   std::string_view name;  ///< ending in _: all variables that begin so
   Where where;
   std::string_view otherwise;
+  std::string_view asks_for_nothing = "";  ///< a value that a launcher sets unasked
 };
 constexpr std::string_view kNoNccl = "NCCL reads it, and ranks on processors do not use NCCL";
 constexpr std::string_view kAboutNccl = "it is about NCCL, and ranks on processors do not use NCCL";
+constexpr std::string_view kAccelerate =
+    "accelerate launch has set it; give its file with --config FILE, or Trireme's own settings";
 constexpr Row kRows[] = {
+    {"ACCELERATE_MIXED_PRECISION", Where::nowhere, "accelerate launch has set it; say --precision", "no"},
+    {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", Where::nowhere,
+     "accelerate launch has set it; say --train.global_batch_size", "1"},
+    {"ACCELERATE_GRADIENT_CLIPPING", Where::nowhere, "accelerate launch has set it; say --train.max_norm", "none"},
+    {"ACCELERATE_USE_FSDP", Where::nowhere, kAccelerate, "false"},
+    {"ACCELERATE_USE_DEEPSPEED", Where::nowhere, kAccelerate, "false"},
+    {"ACCELERATE_USE_MEGATRON_LM", Where::nowhere, kAccelerate, "false"},
     {"NCCL_TIMEOUT", Where::everywhere, ""},
     {"NCCL_SOCKET_IFNAME", Where::everywhere, ""},
     {"GLOO_SOCKET_IFNAME", Where::everywhere, ""},
@@ -72,13 +82,16 @@ void take_over_other_variables(ParsedSettings& parsed, const EnvironmentLookup& 
   parsed.settings.comm.timeout = std::chrono::seconds(seconds);
 }
 
-std::vector<std::string> notes_on_other_variables(const std::vector<std::string>& variables, const Settings& settings) {
+std::vector<std::string> notes_on_other_variables(const std::map<std::string, std::string>& variables,
+                                                  const Settings& settings) {
   const bool on_gpus = settings.accelerator == engine::Accelerator::cuda;
-  const bool by_torchrun = std::ranges::find(variables, "TORCHELASTIC_RUN_ID") != variables.end();
+  const bool by_torchrun = variables.contains("TORCHELASTIC_RUN_ID");
   std::vector<std::string> notes;
-  for (const std::string& name : variables) {
+  for (const auto& [name, value] : variables) {
     const Row* row = row_of(name);
-    if (row == nullptr || (by_torchrun && name.starts_with("PET_"))) continue;
+    if (row == nullptr || (!value.empty() && value == row->asks_for_nothing) ||
+        (by_torchrun && name.starts_with("PET_")))
+      continue;
     if (name == kTimeout)
       notes.push_back(fmt::format("{} is read as comm.timeout, which is {} s", name,
                                   std::chrono::duration_cast<std::chrono::seconds>(settings.comm.timeout).count()));
@@ -89,9 +102,7 @@ std::vector<std::string> notes_on_other_variables(const std::vector<std::string>
 }
 
 void tell_other_variables(const Settings& settings) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : own_environment()) names.push_back(name);
-  for (const std::string& note : notes_on_other_variables(names, settings)) base::info("{}", note);
+  for (const std::string& note : notes_on_other_variables(own_environment(), settings)) base::info("{}", note);
 }
 
 std::string chosen_interface(const EnvironmentLookup& lookup) {

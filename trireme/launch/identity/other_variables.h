@@ -3,6 +3,7 @@
 // waits for an effect that cannot come.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ void take_over_other_variables(ParsedSettings& parsed, const EnvironmentLookup& 
 
 /// One line for each variable that is set and has no effect, or another one than its name says. `variables` are names
 /// of this process's environment.
-std::vector<std::string> notes_on_other_variables(const std::vector<std::string>& variables, const Settings& settings);
+std::vector<std::string> notes_on_other_variables(const std::map<std::string, std::string>& variables,
+                                                  const Settings& settings);
 
 /// Prints these lines for this process's environment.
 void tell_other_variables(const Settings& settings);
