@@ -58,7 +58,7 @@ TEST(FreeTransformer, TwoKeysOfOneSettingAreRefused) {
         {"  grad_clip: 1.0\n  max_grad_norm: 0.3\n", "train.max_norm is set twice"},
         {"  save_every: 7\n  save_steps: 9\n", "train.save_interval is set twice"}})
     try {
-      read_text("free.yaml", std::string("training:\n  beta1: 0.8\n") + lines);
+      read_text("free.yaml", std::string("training:\n  batch_size: 4\n") + lines);
       ADD_FAILURE() << lines;
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), HasSubstr(setting));
