@@ -9,8 +9,8 @@
 
 namespace trireme::cli {
 
-/// Reads the settings of a conversion by `command`. The first of `words` may be its source, without a name. `defaults` count less
-/// than what the user says anywhere.
+/// Reads the settings of a conversion by `command`. The first of `words` may be its source, without a name. `defaults`
+/// count less than what the user says anywhere.
 ParsedSettings read_conversion(std::vector<std::string> words, std::string command,
                                std::vector<std::pair<std::string, std::string>> defaults = {});
 
