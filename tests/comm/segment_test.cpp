@@ -20,7 +20,10 @@
 
 namespace {
 thread_local int64_t allocations = 0;
+}  // namespace
 
+#ifndef TRIREME_SANITIZED  // whose runtime has its own
+namespace {
 void* counted(size_t bytes) {
   ++allocations;
   if (void* p = std::malloc(bytes)) return p;
@@ -36,6 +39,7 @@ void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 void operator delete[](void* p, size_t) noexcept { std::free(p); }
+#endif
 
 namespace trireme::comm::testing {
 namespace {

@@ -285,6 +285,12 @@ TEST(LoadTokenizerTest, AFolderWithoutOneIsRefused) {
   };
   EXPECT_THAT(refused("model"), HasSubstr("holds no tokenizer"));
   EXPECT_THAT(refused("nowhere"), HasSubstr("there is no tokenizer at"));
+  folder.write("linked/config.json", "{}");
+  std::filesystem::create_symlink("gone.json", folder / "linked/tokenizer.json");
+  EXPECT_THAT(refused("linked"), HasSubstr("tokenizer.json is a link that leads to no file"));
+  EXPECT_THROW(has_tokenizer(folder / "linked"), UsageError);  // and no command takes bytes instead
+  folder.write("nested/tokenizer.json/config.json", "{}");
+  EXPECT_THAT(refused("nested"), HasSubstr("tokenizer.json is a folder"));
   // Tokenizers that are not read are there all the same: no command takes bytes instead.
   folder.write("pair/vocab.json", "{}");
   EXPECT_FALSE(has_tokenizer(folder / "pair"));

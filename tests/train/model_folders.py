@@ -182,6 +182,18 @@ def judge_ends_of_replies(r):
     theirs = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1]:].tolist()
     ring.check(theirs == [*b" sea", 258], "and so does transformers", str(theirs))
 
+    bare = r.folder / "without-its-ends"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (bare / name).write_bytes((saved / name).read_bytes())
+    (r.folder / "mixed.jsonl").write_text(json.dumps(prompt) + "\n" + json.dumps({"messages": [{"role": "user", "content": "the"}]}) + "\n")
+    written = []
+    for file, words in (("asked", ()), ("mixed", ("--chat_template", "chatml"))):
+        result = r.run([r.program, "generate", str(bare), "--prompts", str(r.folder / f"{file}.jsonl"), "--temperature", "0", "--max_new_tokens", "12", *words])
+        ring.require(result.code == 0, f"texts of {file}", str(result))
+        written.append([json.loads(line)["text"] for line in result.out.splitlines()])
+    ring.check(written[0][0] == written[1][0] != " sea" == written[1][1], "a reply's end ends no text that is no reply, though they are in one file", str(written))
+
     result = tuned("finetune_lora", folder, chats, "replies-lora", 1)
     ring.require(result.code == 0, "an adapter of conversations is trained", str(result))
     result = r.run([r.program, "merge_lora", str(r.folder / "replies-lora"), "--out", str(r.folder / "replies-merged")])

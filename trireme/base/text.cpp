@@ -79,6 +79,11 @@ std::string shortened(std::string_view text, size_t most_bytes) {
   return std::string(text.substr(0, end)) + "...";
 }
 
+std::string yaml_reason(std::string_view what) {
+  constexpr std::string_view kName = "yaml-cpp: ";
+  return std::string(what.starts_with(kName) ? what.substr(kName.size()) : what);
+}
+
 std::string_view without_byte_order_mark(std::string_view text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
   return text.starts_with(kMark) ? text.substr(kMark.size()) : text;

@@ -27,6 +27,9 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 /// `text`, cut to `most_bytes` between two characters and "..." if it is longer: for what a file says.
 std::string shortened(std::string_view text, size_t most_bytes = 120);
 
+/// What is wrong with a YAML file, in the words of a parser's exception, without the library's name.
+std::string yaml_reason(std::string_view what);
+
 /// A file's text without UTF-8's byte order mark, which some editors write at its beginning.
 std::string_view without_byte_order_mark(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 namespace trireme::checkpoint {
 
@@ -41,7 +42,7 @@ nlohmann::json parse_json(std::string_view text, int max_depth, std::string_view
   try {
     return json::parse(text, watch);
   } catch (const json::exception& error) {
-    fail(fmt::format("it is not JSON ({})", error.what()));
+    fail(fmt::format("it is not JSON ({})", base::json_reason(error)));
   }
   return {};
 }

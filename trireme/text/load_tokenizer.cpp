@@ -119,10 +119,21 @@ std::vector<fs::path> tiktoken_lists(const fs::path& folder) {
   return lists;
 }
 
+// A name that stands for no file must not count as a tokenizer that is not there: bytes would take its place.
+bool is_tokenizer_file(const fs::path& path) {
+  if (base::is_file(path)) return true;
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(path, ignored))) return false;
+  throw UsageError(fmt::format("{} is {}: put the tokenizer's file there, or take it away", path.string(),
+                               fs::is_directory(path, ignored)                     ? "a folder"
+                               : fs::is_symlink(fs::symlink_status(path, ignored)) ? "a link that leads to no file"
+                                                                                   : "no regular file"));
+}
+
 fs::path tokenizer_file(const fs::path& path) {
   if (base::is_file(path)) return path;
   for (const char* name : kTokenizerFiles)
-    if (base::is_file(path / name)) return path / name;
+    if (is_tokenizer_file(path / name)) return path / name;
   const std::vector<fs::path> lists = tiktoken_lists(path);
   if (lists.empty() && has_vocab_files(path)) return path / kVocabFiles[0];
   return lists.size() == 1 ? lists.front() : fs::path();

@@ -101,8 +101,16 @@ CacheWish cache_wish(const GenerateSettings& g, const Inference& in, const std::
 /// The texts of this rank's prompts, as they are written.
 class Many {
  public:
-  Many(const Settings& settings, Inference& in, const std::vector<Prompt>& prompts, ResultFile& results)
-      : settings_(settings), g_(settings.generate), in_(in), prompts_(prompts), results_(results), bar_("texts") {}
+  /// `text_stops`: the ids that end a text that is no reply; a reply ends with those of `in`.
+  Many(const Settings& settings, Inference& in, const std::vector<Prompt>& prompts, std::vector<int64_t> text_stops,
+       ResultFile& results)
+      : settings_(settings),
+        g_(settings.generate),
+        in_(in),
+        prompts_(prompts),
+        text_stops_(std::move(text_stops)),
+        results_(results),
+        bar_("texts") {}
 
   void add(int64_t index, int64_t sample, const std::vector<int64_t>& tokens) {
     auto text = std::make_shared<Text>(g_.stop.value_or(std::vector<std::string>{}));
@@ -111,7 +119,7 @@ class Many {
     request.prompt = static_cast<uint64_t>(index), request.sample = static_cast<uint64_t>(sample);
     if (!settings_.model.free.latent_seed)  // it gives all texts the same codes
       request.codes.seed = base::mix_key(base::mix_key(request.codes.seed, request.prompt), request.sample);
-    request.stop_ids = in_.stop_ids;
+    request.stop_ids = prompts_[static_cast<size_t>(index)].messages.empty() ? text_stops_ : in_.stop_ids;
     request.logprobs = g_.logprobs;
     request.take = [this, text](int64_t token, double logprob) {
       text->tokens.push_back(token);
@@ -158,6 +166,7 @@ class Many {
   const GenerateSettings& g_;
   Inference& in_;
   const std::vector<Prompt>& prompts_;
+  std::vector<int64_t> text_stops_;
   ResultFile& results_;
   observe::WorkBar bar_;
   int64_t count_ = 0, done_ = 0, tokens_ = 0;
@@ -205,6 +214,7 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
     return fitting_room(settings, environment, known, cache_wish(g, known, all.tokens));
   });
   const std::vector<Prompt>& prompts = all.prompts;
+  const std::vector<int64_t> text_stops = in.stop_ids;
   if (all.has_conversations()) {
     add_stop(text::find_chat_family(*all.asked.chat_template), in);
     if (in.is_first_rank) tell_template(g, in);
@@ -219,7 +229,7 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   ResultFile results(g.output.value_or(""), checkpoint::broadcast_text(*in.world, depends_on, 0), in.is_first_rank);
   in.world->barrier()->wait();
   const base::Stopwatch watch;
-  Many many(settings, in, prompts, results);
+  Many many(settings, in, prompts, text_stops, results);
   const std::vector<double> there = texts_there(results, std::ssize(prompts), g.samples, in);
   for (int64_t i = in.replica; i < std::ssize(prompts); i += in.num_replicas)
     for (int64_t sample = 0; sample < g.samples; ++sample)

@@ -334,7 +334,7 @@ WrittenTask parse_task(const std::string& yaml, const std::string& name) try {
   map.end();
   return task;
 } catch (const YAML::Exception& error) {
-  throw UsageError(fmt::format("{} is not YAML: {}", name, error.what()));
+  throw UsageError(fmt::format("{} is not YAML: {}", name, base::yaml_reason(error.what())));
 }
 
 WrittenTask read_task_file(const std::filesystem::path& file) {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/formats/litgpt/config.h"
 #include "trireme/formats/litgpt/names.h"
 
@@ -54,7 +55,7 @@ LitOptions read_options(const std::string& yaml, const std::string& source) try 
     o.config.base_model_name_or_path = base.Scalar();
   return o;
 } catch (const YAML::Exception& error) {
-  throw UsageError(fmt::format("{} is not YAML: {}", source, error.what()));
+  throw UsageError(fmt::format("{} is not YAML: {}", source, base::yaml_reason(error.what())));
 }
 
 [[noreturn]] void refuse_tensor(const TensorSpec& tensor, const std::string& problem) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme::formats {
 namespace {
@@ -272,7 +273,7 @@ ModelConfig parse_litgpt_config(const std::string& yaml, const std::string& sour
   if (!root.IsMap()) throw UsageError(fmt::format("{} is not a model_config.yaml: it holds no keys", source));
   return ConfigReader(root, source).read();
 } catch (const YAML::Exception& error) {
-  throw UsageError(fmt::format("{} is not a model_config.yaml: {}", source, error.what()));
+  throw UsageError(fmt::format("{} is not a model_config.yaml: {}", source, base::yaml_reason(error.what())));
 }
 
 std::string to_litgpt_yaml(const ModelConfig& c) {
