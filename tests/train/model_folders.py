@@ -191,7 +191,8 @@ def judge_ends_of_replies(r):
     for file, words in (("asked", ()), ("mixed", ("--chat_template", "chatml"))):
         result = r.run([r.program, "generate", str(bare), "--prompts", str(r.folder / f"{file}.jsonl"), "--temperature", "0", "--max_new_tokens", "12", *words])
         ring.require(result.code == 0, f"texts of {file}", str(result))
-        written.append([json.loads(line)["text"] for line in result.out.splitlines()])
+        lines = sorted(map(json.loads, result.out.splitlines()), key=lambda line: line["index"])
+        written.append([line["text"] for line in lines])
     ring.check(written[0][0] == written[1][0] != " sea" == written[1][1], "a reply's end ends no text that is no reply, though they are in one file", str(written))
 
     result = tuned("finetune_lora", folder, chats, "replies-lora", 1)

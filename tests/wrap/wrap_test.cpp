@@ -43,6 +43,27 @@ TEST(Wrap, RefusesPartsThatMakeNoModel) {
                             kExample);
               }),
               HasSubstr("two parts are named 'a'"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                build_model({wrap("a", nn::Sequential(nn::Sequential(nn::Linear(3, 3)))),
+                             wrap("a.0", nn::Sequential(nn::Linear(3, 3))), wrap_loss(square_loss)},
+                            kExample);
+              }),
+              HasSubstr("two parameters are named 'a.0.0.weight'"));
+  const auto of_nothing = [](const at::Tensor& y, const at::Tensor& t) { return square_loss(y.detach(), t); };
+  EXPECT_THAT(
+      message_of<UsageError>([&] { build_model({wrap("a", nn::Linear(3, 3)), wrap_loss(of_nothing)}, kExample); }),
+      HasSubstr("no gradient of the loss of 'loss' reaches a trainable parameter"));
+  const auto cuts = [](const at::Tensor& x) { return x.detach() * 2; };
+  EXPECT_THAT(build_model({wrap("a", nn::Linear(3, 3)), wrap("cut", nn::Functional(cuts)), wrap("b", nn::Linear(3, 3)),
+                           wrap_loss(square_loss)},
+                          kExample)
+                  .unreached,
+              testing::ElementsAre("a.weight", "a.bias"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                const c10::InferenceMode inference;
+                build_model({wrap("a", nn::Linear(3, 3)), wrap_loss(square_loss)}, kExample);
+              }),
+              HasSubstr("inside c10::InferenceMode"));
   EXPECT_THAT(
       message_of<ShapeError>([] { build_model({wrap("first", nn::Linear(7, 3)), wrap_loss(square_loss)}, kExample); }),
       HasSubstr("'first' cannot run on an input of shape [4, 3], Float"));

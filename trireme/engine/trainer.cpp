@@ -1,6 +1,7 @@
 #include "trireme/engine/trainer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -163,6 +164,8 @@ auto Trainer::run(const Pass& pass) const {
 }
 
 StepResult Trainer::step(double lr) {
+  if (c10::InferenceMode::is_enabled())
+    throw UsageError("[trainer] a step inside c10::InferenceMode would have no gradients; leave its scope first");
   refuse_half_a_step();
   if (static_cast<int>(batches_.size()) != options_.accumulate)
     throw UsageError(

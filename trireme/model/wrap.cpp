@@ -1,6 +1,7 @@
 #include "trireme/model/wrap.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -150,14 +151,19 @@ Initializer initializer_of(const std::string& name, size_t dims) {
   return {.kind = name.ends_with("bias") ? Initializer::Kind::zeros : Initializer::Kind::ones};
 }
 
-// A tensor is one parameter, under its first name; each part lists it once.
-std::vector<ParameterSpec> name_parameters(Wrapped& part, ParameterNames& seen, const Divisions& divisions,
-                                           int tp_rank) {
+// A tensor is one parameter, under its first name; each part lists it once. `taken`: all names so far.
+std::vector<ParameterSpec> name_parameters(Wrapped& part, ParameterNames& seen, std::set<std::string>& taken,
+                                           const Divisions& divisions, int tp_rank) {
   std::vector<ParameterSpec> specs;
   std::vector<NamedTensor> kept;
   std::set<std::string> mine;
   for (NamedTensor& p : part.parameters) {
     const auto [found, is_new] = seen.try_emplace(p.tensor.unsafeGetTensorImpl(), part.name + "." + p.name);
+    if (is_new && !taken.insert(found->second).second)
+      throw UsageError(
+          fmt::format("[wrap] two parameters are named '{}', one of them in the part '{}'; give that part "
+                      "a name that begins otherwise than another part's",
+                      found->second, part.name));
     if (!mine.insert(found->second).second) continue;
     const auto dims = static_cast<size_t>(p.tensor.dim());
     specs.push_back({.name = found->second,
@@ -169,6 +175,21 @@ std::vector<ParameterSpec> name_parameters(Wrapped& part, ParameterNames& seen, 
   }
   part.parameters = std::move(kept);
   return specs;
+}
+
+// The parameters that a gradient of the loss reaches: a part may use its own, and the part behind it not its output.
+std::set<std::string> reached_by_the_loss(const std::vector<const WrappedUnit*>& units) {
+  std::set<std::string> reached;
+  for (size_t i = units.size(); i-- > 0;) {
+    reached.insert(units[i]->reached().begin(), units[i]->reached().end());
+    if (!units[i]->passes_gradients()) break;
+  }
+  if (reached.empty())
+    throw UsageError(fmt::format(
+        "[wrap] no gradient of the loss of '{}' reaches a trainable parameter, so nothing would be learned; compute it "
+        "from what the parts give, without detach(), as a real number, and let some parameter require gradients",
+        units.back()->name()));
+  return reached;
 }
 
 std::vector<std::string> unreached(const Model& m, const std::set<std::string>& reached) {
@@ -185,6 +206,8 @@ TensorSpec spec_of(const char* name, const at::Tensor& t) { return {name, t.size
 
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision,
                   const Parallel& parallel, const Grouping& grouping) {
+  if (c10::InferenceMode::is_enabled())
+    throw UsageError("[wrap] a model that learns cannot be built inside c10::InferenceMode; leave its scope first");
   check_parts(parts, parallel);
   check_precision(precision);
   check_example(example);
@@ -199,12 +222,13 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
   m.own_inputs = spec_of("inputs", x);
   m.own_targets = spec_of("targets", targets);
   ParameterNames names;
+  std::set<std::string> taken;
   std::vector<std::unique_ptr<WrappedUnit>> units;
   for (Wrapped& part : parts) {
-    std::vector<ParameterSpec> specs = name_parameters(part, names, divisions, parallel.tp_rank);
+    std::vector<ParameterSpec> specs = name_parameters(part, names, taken, divisions, parallel.tp_rank);
     units.push_back(std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute, ranks));
   }
-  std::set<std::string> reached;
+  std::vector<const WrappedUnit*> probed;
   for (std::unique_ptr<WrappedUnit>& unit : units) {
     try {
       x = unit->probe({x, targets}, m.units.empty(), names);
@@ -213,9 +237,10 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
                                    fmt::join(x.sizes(), ", "), c10::toString(x.scalar_type()),
                                    e.what_without_backtrace()));
     }
-    reached.insert(unit->reached().begin(), unit->reached().end());
+    probed.push_back(unit.get());
     m.units.push_back(std::move(unit));
   }
+  const std::set<std::string> reached = reached_by_the_loss(probed);
   group_parameters(m, grouping);
   m.unreached = unreached(m, reached);
   return m;

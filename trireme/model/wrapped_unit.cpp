@@ -208,7 +208,10 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const Paramete
     changes_input_ = example.inputs._version() != version;
     strange = strange_leaves(graph, names);
     const RanksInUse backward(ranks_, backward_rows_);
-    if (graph.output.is_floating_point()) gradients(graph, at::ones_like(graph.output));
+    if (graph.output.is_floating_point()) {
+      const std::vector<at::Tensor> found = gradients(graph, at::ones_like(graph.output));
+      passes_gradients_ = graph.input.requires_grad() && found.back().defined();
+    }
     memory_.work_bytes = std::max<int64_t>(0, watch.peak() - memory_.graph_bytes);
     if (changes_input_) memory_.graph_bytes += static_cast<int64_t>(example.inputs.nbytes());  // see input_of
     output = graph.output.detach().contiguous();

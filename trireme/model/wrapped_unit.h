@@ -55,6 +55,8 @@ class WrappedUnit : public Unit {
   at::Tensor probe(const Example& example, bool first, const ParameterNames& names);
   /// The parameters that probe()'s output was computed from, by autograd.
   const std::set<std::string>& reached() const { return reached_; }
+  /// Whether a gradient of its output becomes one of its input.
+  bool passes_gradients() const { return passes_gradients_; }
 
   std::string name() const override { return part_.name; }
   const std::vector<ParameterSpec>& parameters() const override { return specs_; }
@@ -116,6 +118,7 @@ class WrappedUnit : public Unit {
   std::vector<TrafficRow> forward_rows_, backward_rows_;
   bool changes_input_ = false;  // in place
   std::set<std::string> reached_;
+  bool passes_gradients_ = false;
   mutable std::vector<at::Tensor> initial_;
   mutable std::map<int, Graph> graphs_;  // by micro-batch
   mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, if forward drew and kept no graph
