@@ -44,11 +44,11 @@ TEST(Wrap, RefusesPartsThatMakeNoModel) {
               }),
               HasSubstr("two parts are named 'a'"));
   EXPECT_THAT(message_of<UsageError>([] {
-                build_model({wrap("a", nn::Sequential(nn::Sequential(nn::Linear(3, 3)))),
-                             wrap("a.0", nn::Sequential(nn::Linear(3, 3))), wrap_loss(square_loss)},
+                build_model({wrap("a", nn::Sequential(nn::Linear(3, 3))), wrap("a.0", nn::Linear(3, 3)),
+                             wrap_loss(square_loss)},
                             kExample);
               }),
-              HasSubstr("two parameters are named 'a.0.0.weight'"));
+              HasSubstr("two parameters are named 'a.0.weight'"));
   const auto of_nothing = [](const at::Tensor& y, const at::Tensor& t) { return square_loss(y.detach(), t); };
   EXPECT_THAT(
       message_of<UsageError>([&] { build_model({wrap("a", nn::Linear(3, 3)), wrap_loss(of_nothing)}, kExample); }),

@@ -81,7 +81,11 @@ std::string shortened(std::string_view text, size_t most_bytes) {
 
 std::string yaml_reason(std::string_view what) {
   constexpr std::string_view kName = "yaml-cpp: ";
-  return std::string(what.starts_with(kName) ? what.substr(kName.size()) : what);
+  std::string reason(what.starts_with(kName) ? what.substr(kName.size()) : what);
+  constexpr std::string_view kTooDeep = "bad file";  // what its guard of the depth says
+  if (reason.ends_with(kTooDeep))
+    reason.replace(reason.size() - kTooDeep.size(), kTooDeep.size(), "it nests too deeply");
+  return reason;
 }
 
 std::string_view without_byte_order_mark(std::string_view text) {

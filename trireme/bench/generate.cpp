@@ -10,7 +10,7 @@
 #include "trireme/bench/limits.h"
 #include "trireme/bench/nearer_limit.h"
 #include "trireme/generate/alone.h"
-#include "trireme/model/quantized.h"
+#include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::bench {
@@ -94,7 +94,9 @@ std::string in_blocks(const model::ModelConfig& config) {
 int bench_generate(const Settings& settings, const std::string& command) {
   const int threads = use_threads(settings);
   const model::ModelConfig config = model::config_of(settings.model);
-  const model::Precision precision{.compute = train::resolve_precision(settings).compute};
+  const model::Precision precision{.compute = settings.precision.format == model::NumberFormat::automatic
+                                                  ? train::resolve_precision(settings).compute
+                                                  : train::inference_precision(settings).compute};
   const int64_t most = *std::ranges::max_element(kTexts);
   const int64_t cached = std::min(kCached, config.longest_generation() - 1),
                 prompt = std::min(kPrompt, config.longest_generation());

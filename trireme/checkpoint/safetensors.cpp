@@ -10,6 +10,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/read_budget.h"
 
@@ -161,7 +162,8 @@ std::string write_header(std::span<const TensorSpec> tensors, const std::map<std
       offset = end;
     }
   } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("a tensor name or metadata text is not UTF-8 ({})", error.what()), "");
+    throw CheckpointError(fmt::format("a tensor name or metadata text is not UTF-8 ({})", base::json_reason(error)),
+                          "");
   }
   text += "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');

@@ -167,6 +167,12 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
 void explain_generate(ParsedSettings& parsed, int rank) {
   Settings& settings = parsed.settings;
   if (!parsed.given("strategy")) settings.strategy = plan::Strategy::shard_grad_op;
+  for (const char* key : {"generate.adapter", "generate.base"})
+    if (parsed.typed(key))
+      throw UsageError(
+          fmt::format("error: {} is not planned: explain generate counts the model alone; leave it out, or "
+                      "name the folder that trireme merge_lora makes of both",
+                      key));
   const model::ModelConfig config = model::config_of(settings.model);
   const int64_t ranks = world_size(settings);
   require_rank(settings, rank);

@@ -87,7 +87,7 @@ int run_generate(Arguments arguments) {
              if (!parsed.given("devices") && !launch::rank_environment().launched) s.devices = 1;
              // Many texts are divided among copies of the model, which share its weights; one text by its matrices.
              if (s.generate.prompts && !parsed.given("strategy")) s.strategy = plan::Strategy::shard_grad_op;
-             if (!s.mesh.tp && !s.mesh.pp && !s.generate.prompts) s.mesh.tp = world_size(s);
+             if (!s.mesh.tp && !s.mesh.pp && !s.mesh.cp && !s.generate.prompts) s.mesh.tp = world_size(s);
            },
        .check =
            [](const Settings& settings) {

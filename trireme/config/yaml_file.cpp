@@ -55,7 +55,7 @@ class Reader {
     }
     const bool is_map = error.msg == YAML::ErrorMsg::END_OF_MAP || error.msg == YAML::ErrorMsg::MAP_VALUE ||
                         error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW || error.msg == YAML::ErrorMsg::END_OF_SEQ;
-    problems_.add(fmt::format("{} is not valid YAML: {}", text_.name(), error.msg), {at(error.mark)},
+    problems_.add(fmt::format("{} is not valid YAML: {}", text_.name(), base::yaml_reason(error.msg)), {at(error.mark)},
                   is_map ? "settings of one group stand below each other, with the same indentation; name and value "
                            "are separated by a colon and a space"
                          : "");

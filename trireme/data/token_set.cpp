@@ -66,7 +66,16 @@ TokenSet TokenSet::open(const fs::path& given) {
       TokenView(std::shared_ptr<const std::byte>(bin, bin->bytes().data()), index.header().type, index.num_tokens());
   set.num_documents_ = index.num_documents();
   set.document_start_ = [idx, index](int64_t d) { return index.document_start(d); };
-  if (const fs::path sidecar = beside(prefix, ".json"); base::is_file(sidecar)) {
+  const fs::path sidecar = beside(prefix, ".json");
+  std::error_code ignored;
+  for (const char* ending : {".json", ".mask"})
+    if (const fs::path file = beside(prefix, ending);
+        !base::is_file(sidecar) && fs::exists(fs::symlink_status(file, ignored)))
+      throw UsageError(fmt::format(
+          "{} is there, but {} is no file: without it nobody knows which tokens are to be learned; make the set again, "
+          "or take {} away",
+          file.string(), sidecar.string(), file.filename().string()));
+  if (base::is_file(sidecar)) {
     set.about_ = parse_token_set_about(base::read_side_file(sidecar), sidecar.string());
     check_about(*set.about_, set, sidecar);
     set.fingerprint_ = set.about_->fingerprint;

@@ -239,6 +239,8 @@ void check_codes(const Settings& settings, const model::ModelConfig& config) {
 
 void check_generate(const Settings& settings) {
   const GenerateSettings& g = settings.generate;
+  if (g.stop && std::ranges::any_of(*g.stop, [](const std::string& word) { return word.empty(); }))
+    throw UsageError("generate.stop has a word without letters, which stops nothing; leave it out");
   if (g.prompts && (g.chat || !g.prompt.empty()))
     throw UsageError("--prompts names a file of prompts; leave out --prompt and --chat");
   if (g.chat && !g.prompt.empty())

@@ -137,7 +137,8 @@ Rollout parse_rollout(const std::string& text, const std::string& place) try {
   }
   return rollout;
 } catch (const json::exception& error) {
-  throw CheckpointError(fmt::format("{}: the answers that it holds cannot be read: {}", place, error.what()), place);
+  throw CheckpointError(
+      fmt::format("{}: the answers that it holds cannot be read: {}", place, base::json_reason(error)), place);
 }
 
 double overlong_penalty(const GrpoSettings& s, int64_t tokens) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/formats/gguf/config.h"
 
@@ -248,7 +249,7 @@ GgufModel config_to_gguf(const json& config, GgufMetadata& metadata) try {
     write_decoder(config, family, metadata, model);
   return model;
 } catch (const json::exception& error) {
-  refuse_config(fmt::format("a value of the wrong kind ({})", error.what()));
+  refuse_config(fmt::format("a value of the wrong kind ({})", base::json_reason(error)));
 }
 
 }  // namespace trireme::formats

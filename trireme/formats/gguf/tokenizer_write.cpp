@@ -289,8 +289,8 @@ std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::stri
   for (std::string& note : notes_on_added(tokenizer)) notes.push_back(std::move(note));
   return notes;
 } catch (const json::exception& error) {
-  refuse_tokenizer(
-      fmt::format("tokenizer.json or tokenizer_config.json has a value of the wrong kind ({})", error.what()));
+  refuse_tokenizer(fmt::format("tokenizer.json or tokenizer_config.json has a value of the wrong kind ({})",
+                               base::json_reason(error)));
 }
 
 }  // namespace trireme::formats

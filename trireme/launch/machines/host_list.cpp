@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme::launch {
 namespace {
@@ -132,7 +133,7 @@ HostRanks parse_host(std::string_view source, std::string_view text) {
 
 std::vector<HostRanks> parse_hostfile(std::string_view source, std::string_view text) {
   std::vector<HostRanks> hosts;
-  std::istringstream lines{std::string(text)};
+  std::istringstream lines{std::string(base::without_byte_order_mark(text))};
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;

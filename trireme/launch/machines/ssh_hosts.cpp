@@ -37,7 +37,8 @@ void read_hostfile(LaunchSettings& launch) {
     throw UsageError(fmt::format("error: launch.hosts and launch.hostfile {} both name machines; say one of them",
                                  *launch.hostfile));
   launch.hosts.emplace();
-  for (const HostRanks& host : parse_hostfile(*launch.hostfile, base::read_file_or_pipe(*launch.hostfile)))
+  for (const HostRanks& host :
+       parse_hostfile(*launch.hostfile, base::read_file_or_pipe(*launch.hostfile, base::kLargestSideFile)))
     launch.hosts->push_back(host.ranks == 0 ? host.name : fmt::format("{}:{}", host.name, host.ranks));
   launch.hostfile.reset();
 }
