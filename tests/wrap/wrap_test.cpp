@@ -53,6 +53,17 @@ TEST(Wrap, RefusesPartsThatMakeNoModel) {
   EXPECT_THAT(
       message_of<UsageError>([&] { build_model({wrap("a", nn::Linear(3, 3)), wrap_loss(of_nothing)}, kExample); }),
       HasSubstr("no gradient of the loss of 'loss' reaches a trainable parameter"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                nn::Linear first(3, 3);
+                const auto clamps = [first](const at::Tensor& x) mutable {
+                  const at::NoGradGuard no_grad;
+                  first->weight.clamp_(-1, 1);
+                  return x;
+                };
+                nn::Sequential both(first, nn::Functional(clamps));
+                build_model({wrap("a", both), wrap_loss(square_loss)}, kExample);
+              }),
+              HasSubstr("'a' changes its parameter '0.weight' in forward"));
   const auto cuts = [](const at::Tensor& x) { return x.detach() * 2; };
   EXPECT_THAT(build_model({wrap("a", nn::Linear(3, 3)), wrap("cut", nn::Functional(cuts)), wrap("b", nn::Linear(3, 3)),
                            wrap_loss(square_loss)},

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -322,7 +323,16 @@ WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
   if (t.input.defined()) g.input.requires_grad_();
   // A first part may change it in place with its parameters, and the handle would become part of the graph.
   const at::Tensor x = t.input.defined() ? g.input : g.input.detach();
+  const auto version = [](const at::Tensor& parameter) { return parameter._version(); };
+  std::vector<int64_t> before;
+  std::ranges::transform(parameters_, std::back_inserter(before), version);
   g.output = is_loss() ? part_.loss(x, t.targets) : part_.forward(x);
+  for (size_t i = 0; i < before.size(); ++i)
+    if (version(parameters_[i]) != before[i])
+      throw UsageError(fmt::format(
+          "[wrap] '{}' changes its parameter '{}' in forward (max_norm of an Embedding?); ranks share its values, so "
+          "each change would be made several times or lost: compute with a changed copy",
+          name(), part_.parameters[i].name));
   return g;
 }
 
