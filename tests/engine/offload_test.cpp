@@ -294,8 +294,10 @@ class Disk : public testing::TestWithParam<BlockIo::Way> {
 };
 
 TEST_P(Disk, WhatIsWrittenIsRead) {
-  BlockIo::set_faults([n = 0](bool, int64_t, int64_t) mutable {
-    return BlockIo::Fault{.at_most = ++n % 3 == 0 ? 4096 * (n % 7 + 1) : INT64_MAX};
+  std::atomic<int> count = 0;  // several threads move blocks
+  BlockIo::set_faults([&](bool, int64_t, int64_t) {
+    const int n = ++count;
+    return BlockIo::Fault{.at_most = n % 3 == 0 ? 4096 * (n % 7 + 1) : INT64_MAX};
   });
   fill(1);
   const at::Tensor wanted = at::from_blob(buffer(), {kBytes}, at::kByte).clone();
