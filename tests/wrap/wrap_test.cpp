@@ -49,6 +49,15 @@ TEST(Wrap, RefusesPartsThatMakeNoModel) {
                             kExample);
               }),
               HasSubstr("two parameters are named 'a.0.weight'"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                build_model({wrap("a", nn::Linear(3, 3)), wrap("a.bias", nn::Linear(3, 3)), wrap_loss(square_loss)},
+                            kExample);
+              }),
+              HasSubstr("the parameter 'a.bias' has the name of a module, that of 'a.bias.bias'"));
+  EXPECT_THAT(message_of<UsageError>([] { wrap("a", std::shared_ptr<nn::LinearImpl>()); }),
+              HasSubstr("the part 'a' has no module"));
+  EXPECT_THAT(message_of<UsageError>([] { wrap_loss(std::function<at::Tensor(at::Tensor, at::Tensor)>()); }),
+              HasSubstr("the loss is an empty function"));
   const auto of_nothing = [](const at::Tensor& y, const at::Tensor& t) { return square_loss(y.detach(), t); };
   EXPECT_THAT(
       message_of<UsageError>([&] { build_model({wrap("a", nn::Linear(3, 3)), wrap_loss(of_nothing)}, kExample); }),

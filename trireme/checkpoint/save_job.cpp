@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/good.h"
@@ -52,7 +53,9 @@ SaveJob::~SaveJob() { abandon(); }
 /// Rank 0: the folder with all tensor files at full size.
 void SaveJob::prepare() {
   const auto work = [&] {
-    if (request_.create_out_dir) fs::create_directories(request_.out_dir);
+    std::error_code failure;
+    if (request_.create_out_dir) fs::create_directories(request_.out_dir, failure);
+    if (failure) base::throw_file_error("make the folder", request_.out_dir, failure.value());
     if (!fs::is_directory(request_.out_dir))
       throw CheckpointError(
           fmt::format("cannot save step {}: the folder {}, which was there when the run began, is gone", request_.step,

@@ -112,26 +112,34 @@ void Trainer::backward(const at::Tensor& inputs, const at::Tensor& targets) {
 }
 
 // Ranks along pp and tp have the same micro-batches, so only the first ones count.
-int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches, double lr) const {
+// `lr`: of a step; nothing: it is evaluate() that counts.
+int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches, std::optional<double> lr) const {
   int64_t count = 0;
   for (const MicroBatch& b : batches) count += options_.count ? options_.count(b.targets) : b.targets.size(0);
   comm::Communicator& world = *engine_->communicators().world;
   if (world.size() == 1 || world.backend() == "dry_run") return count;
   const plan::StepRequest& r = engine_->plan().request;
   const bool counts = r.coordinate(comm::Axis::pp) == 0 && r.coordinate(comm::Axis::tp) == 0;
-  const at::Tensor all = at::empty({2 * world.size()}, at::kDouble);
-  const at::Tensor own = all.narrow(0, 2 * world.rank(), 2);
+  constexpr int64_t kNumbers = 3;  // the count, the learning rate, and whether it is a step
+  const at::Tensor all = at::empty({kNumbers * world.size()}, at::kDouble);
+  const at::Tensor own = all.narrow(0, kNumbers * world.rank(), kNumbers);
   own[0] = counts ? double(count) : 0.0;
-  own[1] = lr;
-  world.all_gather(all, own, std::vector<int64_t>(static_cast<size_t>(world.size()), 2))->wait();
+  own[1] = lr.value_or(0);
+  own[2] = lr ? 1.0 : 0.0;
+  world.all_gather(all, own, std::vector<int64_t>(static_cast<size_t>(world.size()), kNumbers))->wait();
   const double* given = all.data_ptr<double>();
+  const auto call = [](const double* numbers) { return numbers[2] != 0 ? "step" : "evaluate"; };
   double sum = 0;
   for (int rank = 0; rank < world.size(); ++rank) {
-    sum += given[2 * rank];
-    if (std::bit_cast<uint64_t>(given[2 * rank + 1]) != std::bit_cast<uint64_t>(given[1]))  // NaN equals itself
+    const double* of_rank = given + kNumbers * rank;
+    sum += of_rank[0];
+    if (of_rank[2] != given[2])
+      throw UsageError(fmt::format("[trainer] rank {} calls {} and rank 0 {}; every rank must make the same calls",
+                                   rank, call(of_rank), call(given)));
+    if (std::bit_cast<uint64_t>(of_rank[1]) != std::bit_cast<uint64_t>(given[1]))  // NaN equals itself
       throw UsageError(
           fmt::format("[trainer] step: rank {} passes the learning rate {}, rank 0 {}; pass the same on every rank",
-                      rank, given[2 * rank + 1], given[1]));
+                      rank, of_rank[1], given[1]));
   }
   return static_cast<int64_t>(sum);
 }
@@ -227,7 +235,7 @@ void Trainer::set_training(bool training) const {
 double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {
   const std::vector<MicroBatch> batches{{inputs, targets}};
   check_batch(batches[0]);
-  const int64_t count = std::max<int64_t>(1, count_everywhere(batches, 0));
+  const int64_t count = std::max<int64_t>(1, count_everywhere(batches, std::nullopt));
   set_training(false);
   try {
     const double loss = run([&] { return engine_->evaluate(loader(batches), count); });

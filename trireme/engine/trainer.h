@@ -123,7 +123,7 @@ class Trainer {
     at::Tensor inputs, targets;
   };
   void check_batch(const MicroBatch& batch) const;
-  int64_t count_everywhere(const std::vector<MicroBatch>& batches, double lr) const;
+  int64_t count_everywhere(const std::vector<MicroBatch>& batches, std::optional<double> lr) const;
   static LoadBatch loader(const std::vector<MicroBatch>& batches);
   void refuse_half_a_step() const;
   void set_training(bool training) const;

@@ -177,6 +177,16 @@ std::vector<ParameterSpec> name_parameters(Wrapped& part, ParameterNames& seen, 
   return specs;
 }
 
+// Checkpoints keep "m.scale.exp_avg" beside the parameter "m.scale", so no other parameter's name may begin so.
+void check_names(const std::set<std::string>& names) {
+  for (const std::string& name : names)
+    if (const auto below = names.lower_bound(name + "."); below != names.end() && below->starts_with(name + "."))
+      throw UsageError(
+          fmt::format("[wrap] the parameter '{}' has the name of a module, that of '{}'; give one of the "
+                      "parts a name that begins otherwise",
+                      name, *below));
+}
+
 // The parameters that a gradient of the loss reaches: a part may use its own, and the part behind it not its output.
 std::set<std::string> reached_by_the_loss(const std::vector<const WrappedUnit*>& units) {
   std::set<std::string> reached;
@@ -228,6 +238,7 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
     std::vector<ParameterSpec> specs = name_parameters(part, names, taken, divisions, parallel.tp_rank);
     units.push_back(std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute, ranks));
   }
+  check_names(taken);
   std::vector<const WrappedUnit*> probed;
   for (std::unique_ptr<WrappedUnit>& unit : units) {
     try {

@@ -45,6 +45,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/model/model.h"
 #include "trireme/model/tensor_ranks.h"
 
@@ -101,6 +102,7 @@ std::function<void(bool)> training_switch(Module module) {
 
 template <class Module>
 Wrapped take_tensors(std::string name, Module module) {
+  if (!module) throw UsageError("[wrap] the part '" + name + "' has no module: a null pointer was given");
   Wrapped part{.name = std::move(name)};
   for (const auto& item : module->named_parameters())
     (item.value().requires_grad() ? part.parameters : part.frozen).push_back({item.key(), item.value()});
@@ -110,6 +112,13 @@ Wrapped take_tensors(std::string name, Module module) {
       part.layers.push_back({item.key(), layer->ranks(), layer->divided()});
   part.train = training_switch(module);
   return part;
+}
+
+// A lambda is always a loss; a std::function or a pointer may be empty.
+template <class Loss>
+void check_loss(const Loss& loss) {
+  if constexpr (requires { loss == nullptr; })
+    if (loss == nullptr) throw UsageError("[wrap] the loss is an empty function; give one that computes something");
 }
 
 }  // namespace detail
@@ -126,6 +135,7 @@ Wrapped wrap(std::string name, Module module) {
 /// divides it by the number of losses in the global batch. If the output is bfloat16, convert it to float32 in `loss`.
 template <class Module, class Loss>
 Wrapped wrap_loss(std::string name, Module module, Loss loss) {
+  detail::check_loss(loss);
   Wrapped part = detail::take_tensors(std::move(name), module);
   part.loss = [module, loss](const at::Tensor& input, const at::Tensor& targets) mutable -> at::Tensor {
     return loss(module->forward(input), targets);
@@ -136,6 +146,7 @@ Wrapped wrap_loss(std::string name, Module module, Loss loss) {
 /// A last part without parameters.
 template <class Loss>
 Wrapped wrap_loss(Loss loss) {
+  detail::check_loss(loss);
   return {.name = "loss", .loss = std::move(loss)};
 }
 

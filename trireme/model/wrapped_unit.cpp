@@ -180,7 +180,8 @@ std::vector<WrappedUnit::WeakTensor> WrappedUnit::strange_leaves(const Graph& gr
     if (const auto other = names.find(leaf.unsafeGetTensorImpl()); other != names.end())
       throw UsageError(
           fmt::format("[wrap] '{}' computes with the parameter '{}' of another part, which it does not register; "
-                      "register that module in '{}' too (register_module)",
+                      "register that module in '{}' too (register_module), or, if it reads a value that the other part "
+                      "computed, let that part give it as a part of its output",
                       name(), other->second, name()));
     strange.emplace_back(leaf.getIntrusivePtr());
   }

@@ -144,7 +144,7 @@ StepPlan plan_without_lists(const model::Model& model, const StepRequest& reques
   if (!(model.parallel == request.parallel()))
     throw UsageError(fmt::format(
         "the model is built for rank {} of tp {} and rank {} of cp {}, but the step is for rank {} of tp {} and "
-        "rank {} of cp {}; build it with StepRequest::parallel()",
+        "rank {} of cp {}; build it with StepRequest::parallel(), of wrapped modules with that of tensor_ranks()",
         model.parallel.tp_rank, model.parallel.tp_size, model.parallel.cp_rank, model.parallel.cp_size,
         request.parallel().tp_rank, request.parallel().tp_size, request.parallel().cp_rank,
         request.parallel().cp_size));

@@ -21,6 +21,7 @@ std::string optimizer_of(engine::Trainer& trainer) {
 }
 
 void check_is_folder(const fs::path& folder, std::string_view what) {
+  if (folder.empty()) throw UsageError(fmt::format("{}: the folder has no name; name one", what));
   if (!fs::exists(folder) || fs::is_directory(folder)) return;
   throw CheckpointError(
       fmt::format("{}: {} is a file, and checkpoints lie in a folder; name a folder", what, folder.string()),
@@ -80,6 +81,7 @@ void leave_later_behind(const fs::path& folder, int64_t step) {
 fs::path save_trainer(engine::Trainer& trainer, const fs::path& folder, int64_t keep_last) {
   comm::Communicator& world = *trainer.engine().communicators().world;
   const engine::TrainerState state = trainer.state();
+  if (keep_last < 0) throw UsageError(fmt::format("save_trainer: keep_last is {}; it must be at least 0", keep_last));
   checkpoint::agree(world, [&] {
     if (world.rank() != 0) return;
     check_is_folder(folder, "save_trainer");
