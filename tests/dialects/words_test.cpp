@@ -63,7 +63,8 @@ TEST(FreeTransformer, TwoKeysOfOneSettingAreRefused) {
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), HasSubstr(setting));
     }
-  EXPECT_EQ(read_text("free.yaml", "training:\n  grad_clip: 0.3\n  max_grad_norm: 0.3\n").settings.train.max_norm, 0.3);
+  EXPECT_EQ(read_text("free.yaml", "training:\n  grad_clip: 0.3\n  max_grad_norm: 3e-1\n").settings.train.max_norm,
+            0.3);
 }
 
 TEST(FreeTransformer, TheBaselineHasAShapeAndTheFreeOneIsNotBuilt) {

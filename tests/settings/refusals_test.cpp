@@ -158,8 +158,8 @@ TEST(Refusals, OfTheEnvironmentNameTheNearestVariable) {
   EXPECT_THAT(refusal_of_variable("TRIREME_MICRO_BATCH_SIZE"), HasSubstr("it is TRIREME_TRAIN_MICRO_BATCH_SIZE"));
   EXPECT_EQ(refusal_of_variable("TRIREME_PATH"), "");
   for (const char* name : {"TRIREME_TRAIN_MICRO_BATCH_SIZE", "TRIREME_JOB_ID", "TRIREME_RUN", "TRIREME_STORE_FD",
-                           "TRIREME_DATA_SERVICE_HOST", "TRIREME_DATA_PORT_80_TCP", "TRIREME_HOME", "TRIREME_SLOW",
-                           "PATH", "TRIREME_LAUNCH_TOKEN_FILE"})
+                           "TRIREME_DATA_SERVICE_HOST", "TRIREME_DATA_PORT_80_TCP", "TRIREME_PROMETHEUS_PORT",
+                           "TRIREME_HOME", "TRIREME_SLOW", "PATH", "TRIREME_LAUNCH_TOKEN_FILE"})
     EXPECT_EQ(refusal_of_variable(name), "") << name;
 }
 

@@ -58,7 +58,8 @@ config::Section section(SaveSettings& s) {
                "into memory planned for it, then a thread writes in the background"},
               {"save.on_error", &s.on_error,
                "if a checkpoint or another file of the run cannot be written (full disk, folder gone): stop, or "
-               "continue training with a warning; the checkpoint at the end of training must succeed"},
+               "continue training with a warning; the checkpoint at the end of training must succeed, and a picture "
+               "of the loss that cannot be written is only told"},
               {"save.dtype", &s.dtype,
                "dtype of the weights: auto keeps the dtype of each tensor, and its file, as in the folder that the "
                "model came from, and is fp32 for a new model; optimizer state keeps the dtype that the run has it in"},

@@ -168,7 +168,7 @@ void explain_generate(ParsedSettings& parsed, int rank) {
   Settings& settings = parsed.settings;
   if (!parsed.given("strategy")) settings.strategy = plan::Strategy::shard_grad_op;
   for (const char* key : {"generate.adapter", "generate.base"})
-    if (parsed.typed(key))
+    if (parsed.given(key))
       throw UsageError(
           fmt::format("error: {} is not planned: explain generate counts the model alone; leave it out, or "
                       "name the folder that trireme merge_lora makes of both",

@@ -102,12 +102,12 @@ costs::Prediction prediction(const Settings& settings, const Explained& explaine
   return p;
 }
 
-// An option that is typed and changes nothing was meant for another picture.
 ScheduleFormat format_of_file(const std::string& name) {
   const std::string ending = std::filesystem::path(name).extension();
   return ending == ".svg" ? ScheduleFormat::svg : ending == ".json" ? ScheduleFormat::trace : ScheduleFormat::text;
 }
 
+// An option that is typed and changes nothing was meant for another picture.
 void refuse_unread_options(const ParsedSettings& parsed, const ScheduleView& view) {
   const bool is_list = view.format == ScheduleFormat::list;
   const auto refuse = [&](const char* key, bool is_read, const std::string& why) {

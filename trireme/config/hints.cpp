@@ -223,7 +223,7 @@ std::vector<StrayVariable> stray_variables(const Table& table, std::span<const s
     if (const Section* group = group_called(table, name))
       found.push_back({name, fmt::format("{} is a group of settings, and each has a variable of its own: {}",
                                          group->name, environment_name(group->rows.front().key))});
-    else if (!meant.empty())
+    else if (!meant.empty() && !is_of_kubernetes(name))
       found.push_back({name, fmt::format("it is {}", base::join(meant, " or "))});
     else if (!near.empty())
       found.push_back({name, fmt::format("the nearest is {}", near)});

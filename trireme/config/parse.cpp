@@ -321,11 +321,12 @@ class Parser {
     const std::string_view name = leaf(given.key);
     const bool has_own = table_.find(fmt::format("{}.{}", overlay_.section, name)) != nullptr;
     const std::string_view group = table_.group_of(given.key);
-    const bool is_of_model = group == "model" || group == "data" || group == "lora";
+    const bool is_of_model = !overlay_.positional.empty() && (group == "model" || group == "data" || group == "lora");
     problems_.add(fmt::format("{} belongs to training", given.key), {given.source},
-                  given.key == "model" ? std::string("name the checkpoint first, without --model")
-                  : has_own            ? fmt::format("for trireme {} say --{}", overlay_.command, name)
-                                       : fmt::format("trireme {} trains nothing and {}; leave it out", overlay_.command,
+                  given.key == "model" && !overlay_.positional.empty()
+                      ? std::string("name the checkpoint first, without --model")
+                  : has_own ? fmt::format("for trireme {} say --{}", overlay_.command, name)
+                            : fmt::format("trireme {} trains nothing and {}; leave it out", overlay_.command,
                                           is_of_model ? "takes the model's own" : "does not read it"));
   }
 

@@ -68,13 +68,15 @@ TokenSet TokenSet::open(const fs::path& given) {
   set.document_start_ = [idx, index](int64_t d) { return index.document_start(d); };
   const fs::path sidecar = beside(prefix, ".json");
   std::error_code ignored;
-  for (const char* ending : {".json", ".mask"})
-    if (const fs::path file = beside(prefix, ending);
-        !base::is_file(sidecar) && fs::exists(fs::symlink_status(file, ignored)))
-      throw UsageError(fmt::format(
-          "{} is there, but {} is no file: without it nobody knows which tokens are to be learned; make the set again, "
-          "or take {} away",
-          file.string(), sidecar.string(), file.filename().string()));
+  const auto is_there = [&](const fs::path& file) { return fs::exists(fs::symlink_status(file, ignored)); };
+  if (!base::is_file(sidecar) && is_there(sidecar))
+    throw UsageError(
+        fmt::format("{} is no file (a folder, or a link to nothing); make the set again", sidecar.string()));
+  if (const fs::path mask = beside(prefix, ".mask"); !base::is_file(sidecar) && is_there(mask))
+    throw UsageError(
+        fmt::format("{} is there without {}, which says what it means; make the set again, or take the mask away to "
+                    "learn all tokens",
+                    mask.string(), sidecar.string()));
   if (base::is_file(sidecar)) {
     set.about_ = parse_token_set_about(base::read_side_file(sidecar), sidecar.string());
     check_about(*set.about_, set, sidecar);

@@ -96,10 +96,14 @@ config::ForeignSettings Reading::run() {
 // Two keys of a file that mean one setting, with two values.
 void Reading::refuse_settings_given_twice() {
   if (!is_file() || !dialect_.one_value_each) return;
+  const auto same = [](const std::string& a, const std::string& b) {
+    const auto one = base::parse_number(a), other = base::parse_number(b);
+    return a == b || (one && one == other);
+  };
   const std::vector<Given>& all = result_.settings;
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t k = 0; k < i; ++k)
-      if (all[i].key == all[k].key && all[i].text != all[k].text &&
+      if (all[i].key == all[k].key && !same(all[i].text, all[k].text) &&
           (all[i].source.place != all[k].source.place || all[i].source.text != all[k].source.text))
         problems_.add(
             fmt::format("{} is set twice in {}: to {} and to {}", all[i].key, file_.name, all[k].text, all[i].text),

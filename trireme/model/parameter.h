@@ -44,7 +44,7 @@ struct ParameterSpec {
   bool counted = true;  ///< false: another tensor-parallel rank has the same elements, and counts and saves them
   ops::BlockPart quantized =
       {};  ///< kept in blocks of a few bits, as one record of bytes; without a format: as numbers
-  bool quantized_as_read = false;  ///< files hold it with all its bits, beside others in blocks too
+  bool quantized_as_read = false;  ///< files may hold it with all its bits beside others in blocks
   bool is_quantized() const { return quantized.format != base::BlockFormat::none; }
   /// A matrix in the panel order of a product kernel, as one record of bytes.
   struct Packed {

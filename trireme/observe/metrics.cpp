@@ -209,7 +209,18 @@ MetricsSink::MetricsSink(int64_t resumed_step, bool measured_anew, int64_t log_i
 
 void MetricsSink::step(const base::StepEvent& event) {
   const bool last = event.max_steps > 0 && event.step >= event.max_steps;
-  if (!last && !event.val_loss && !event.is_kept && event.step % log_interval_ != 0) return;
+  unwritten_.reset();
+  if (last || event.val_loss || event.is_kept || event.step % log_interval_ == 0)
+    write(event);
+  else
+    unwritten_ = event;
+}
+
+void MetricsSink::finish() {
+  if (const auto event = std::exchange(unwritten_, std::nullopt)) write(*event);
+}
+
+void MetricsSink::write(const base::StepEvent& event) {
   MetricsRow row = metrics_row(event);
   if (resumed_ != event.step) {  // that of the step before this start belongs to the start before
     row.measured_anew = resumed_ && measured_anew_;

@@ -97,16 +97,21 @@ class MetricsWriter final : public Logger {
   bool last_anew_ = false;
 };
 
-/// Writes every `log_interval`-th step, the last one and those with an evaluation.
+/// Writes every `log_interval`-th step, those with an evaluation, and the last one, whatever ends the run.
 class MetricsSink final : public base::ProgressSink {
  public:
   MetricsSink(int64_t resumed_step, bool measured_anew, int64_t log_interval,
               std::function<void(const MetricsRow&)> write);
   void step(const base::StepEvent& event) override;
   void phase(const base::PhaseEvent&) override {}
+  /// No step comes any more.
+  void finish();
 
  private:
+  void write(const base::StepEvent& event);
+
   int64_t log_interval_;
+  std::optional<base::StepEvent> unwritten_;  ///< the newest step
   std::optional<int64_t> resumed_;  // until it has been written
   bool measured_anew_;
   std::function<void(const MetricsRow&)> write_;

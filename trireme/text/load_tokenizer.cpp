@@ -85,8 +85,20 @@ void read_side_files(const fs::path& folder, TokenizerParts& parts) {
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "tekken.json"};
 // Both or none: the last tokenizer that is looked for.
 constexpr const char* kVocabFiles[] = {"vocab.json", "merges.txt"};
+
+// A name that stands for no file must not count as a tokenizer that is not there: bytes would take its place.
+bool is_tokenizer_file(const fs::path& path) {
+  if (base::is_file(path)) return true;
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(path, ignored))) return false;
+  throw UsageError(fmt::format("{} is {}: put the tokenizer's file there, or take it away", path.string(),
+                               fs::is_directory(path, ignored)                     ? "a folder"
+                               : fs::is_symlink(fs::symlink_status(path, ignored)) ? "a link that leads to no file"
+                                                                                   : "no regular file"));
+}
+
 bool has_vocab_files(const fs::path& folder) {
-  return std::ranges::all_of(kVocabFiles, [&](const char* name) { return base::is_file(folder / name); });
+  return std::ranges::all_of(kVocabFiles, [&](const char* name) { return is_tokenizer_file(folder / name); });
 }
 constexpr const char* kSideFiles[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json", "merges.txt",
@@ -107,7 +119,8 @@ const std::vector<OtherTokenizer>& other_tokenizers() {
 
 const OtherTokenizer* find_other_tokenizer(const fs::path& folder) {
   for (const OtherTokenizer& other : other_tokenizers())
-    if (std::ranges::all_of(other.files, [&](const char* name) { return base::is_file(folder / name); })) return &other;
+    if (std::ranges::all_of(other.files, [&](const char* name) { return is_tokenizer_file(folder / name); }))
+      return &other;
   return nullptr;
 }
 
@@ -117,17 +130,6 @@ std::vector<fs::path> tiktoken_lists(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, ignored))
     if (entry.path().extension() == ".tiktoken") lists.push_back(entry.path());
   return lists;
-}
-
-// A name that stands for no file must not count as a tokenizer that is not there: bytes would take its place.
-bool is_tokenizer_file(const fs::path& path) {
-  if (base::is_file(path)) return true;
-  std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(path, ignored))) return false;
-  throw UsageError(fmt::format("{} is {}: put the tokenizer's file there, or take it away", path.string(),
-                               fs::is_directory(path, ignored)                     ? "a folder"
-                               : fs::is_symlink(fs::symlink_status(path, ignored)) ? "a link that leads to no file"
-                                                                                   : "no regular file"));
 }
 
 fs::path tokenizer_file(const fs::path& path) {

@@ -225,6 +225,11 @@ void add_stop(const text::ChatFamily& family, Inference& in) {
   if (const auto id = text::end_of_reply(family, *in.tokenizer)) in.stop_ids.push_back(*id);
 }
 
+void check_stop_words(std::string_view setting, const std::optional<std::vector<std::string>>& words) {
+  if (words && std::ranges::any_of(*words, [](const std::string& word) { return word.empty(); }))
+    throw UsageError(fmt::format("{} has an empty word, which would stop nothing; leave it out", setting));
+}
+
 void check_codes(const Settings& settings, const model::ModelConfig& config) {
   const model::FreeSettings& free = settings.model.free;
   if (!config.is_free() && (free.latent || free.latent_seed))
@@ -239,8 +244,7 @@ void check_codes(const Settings& settings, const model::ModelConfig& config) {
 
 void check_generate(const Settings& settings) {
   const GenerateSettings& g = settings.generate;
-  if (g.stop && std::ranges::any_of(*g.stop, [](const std::string& word) { return word.empty(); }))
-    throw UsageError("generate.stop has a word without letters, which stops nothing; leave it out");
+  check_stop_words("generate.stop", g.stop);
   if (g.prompts && (g.chat || !g.prompt.empty()))
     throw UsageError("--prompts names a file of prompts; leave out --prompt and --chat");
   if (g.chat && !g.prompt.empty())

@@ -23,6 +23,9 @@ void check_generate(const Settings& settings);
 int generate(const Settings& settings, const launch::RankEnvironment& environment,
              const std::function<void(std::string_view)>& write);
 
+/// Errors    UsageError naming `setting` if a word is empty: it would stop nothing
+void check_stop_words(std::string_view setting, const std::optional<std::vector<std::string>>& words);
+
 /// Ends a text before the first of some words. Text that may be the beginning of a stop word is held back.
 class StopWords {
  public:

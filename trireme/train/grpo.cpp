@@ -481,6 +481,7 @@ std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopChe
 }
 
 void check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {
+  check_stop_words("grpo.stop", settings.grpo.stop);
   check_reference(settings);
   rewards::make_rewards(settings.reward);
   if (settings.grpo.val_prompts) read_prompt_set(settings, kValPrompts, *settings.grpo.val_prompts, tokenizer);

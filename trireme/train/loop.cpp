@@ -143,7 +143,7 @@ class Loop {
     pace_->took(seconds, tokens_of_step(*s_, *task_, state_.step), stopping_.seconds_to_limit(), event);
     const bool evaluates =
         has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0);
-    event.is_kept = evaluates || is_complete() || stopping_.stops();  // the last step has a row, whatever ends the run
+    event.is_kept = evaluates;
     if (evaluates) event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
     state_.evaluation_due = evaluates && stopping_.stops() && !is_complete();  // the resumed run makes it up
     add_measures(event, s_->model, result.measures, task_->held_out_measures());

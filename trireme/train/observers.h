@@ -139,6 +139,7 @@ class Observers {
       is_written([this] { foresight_->write(); });
       say(foresight_->after());
     }
+    if (metrics_) metrics_->finish();
     if (line_) line_->finish();
   }
 

@@ -1,6 +1,6 @@
-// Environment variables of NCCL, Gloo, c10d, CUDA and torchrun that guides tell people to set. Some mean something
-// here, some only on GPUs, and some nothing at all. A user who set one is told once what became of it, so that nobody
-// waits for an effect that cannot come.
+// Environment variables of NCCL, Gloo, c10d, CUDA, torchrun and accelerate that guides tell people to set. Some mean
+// something here, some only on GPUs, and some nothing at all. A user who set one is told once what became of it, so
+// that nobody waits for an effect that cannot come.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ namespace trireme::launch {
 /// Errors    UsageError if it is not a whole number of seconds, at least 1
 void take_over_other_variables(ParsedSettings& parsed, const EnvironmentLookup& lookup);
 
-/// One line for each variable that is set and has no effect, or another one than its name says. `variables` are names
-/// of this process's environment.
+/// One line for each variable that is set and has no effect, or another one than its name says. `variables` are
+/// those of this process's environment.
 std::vector<std::string> notes_on_other_variables(const std::map<std::string, std::string>& variables,
                                                   const Settings& settings);
 
