@@ -161,6 +161,15 @@ TEST_F(MetricsTest, TheSinkKeepsIntervalsEvaluationsAndTheLastStep) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{10, 13, 17, 20, 25}));
 }
 
+TEST_F(MetricsTest, WhereARunEndsEarlyItsNewestStepIsWrittenAtTheEnd) {
+  MetricsWriter writer(path, 0);
+  MetricsSink sink(0, false, 10, [&](const MetricsRow& row) { writer.append(row); });
+  for (const int64_t step : {9, 10, 11, 12}) sink.step({.step = step, .max_steps = 25});
+  sink.finish();
+  sink.finish();
+  EXPECT_EQ(steps(), (std::vector<int64_t>{10, 12}));
+}
+
 // An evaluation that a stop had cut is made up by the next start.
 TEST_F(MetricsTest, ARowThatIsWrittenAnewKeepsItsMarksOfAResume) {
   {
