@@ -30,7 +30,8 @@ TEST(Probe, RefusesAnExampleWithoutValues) {
 TEST(Probe, RefusesAParameterOfAnotherPartThatAModuleDoesNotRegister) {
   const std::string refusal =
       "[wrap] 'h' computes with the parameter 'e.weight' of another part, which it does not register; register that "
-      "module in 'h' too (register_module)";
+      "module in 'h' too (register_module), or, if it reads a value that the other part computed, let that part give "
+      "it as a part of its output";
   nn::Embedding table(5, 3);
   const auto tied_loss = [table](const at::Tensor& y, const at::Tensor& targets) {
     return own_model::cross_entropy(F::linear(y, table->weight), targets);
