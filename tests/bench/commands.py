@@ -108,6 +108,8 @@ def takes_what_help_lists(r):
     for name, words in {"ops": ["llama-5m", "--optimizer.lr", 1], "gemm": ["llama-5m", "--lora.r", 8], "generate": ["llama-5m", "--train.micro_batch_size", 4],
                         "collectives": ["--train.max_steps", 3]}.items():
         refuses(r, [name, *words], f"{words[-2][2:]} belongs to training", f"trireme bench {name} trains nothing", "leave it out")
+    refuses(r, ["gemm", "llama-5m", "--quantize_head", "q8_0"], "trireme bench gemm does not read quantize_head", "bench generate reads it")
+    refuses(r, ["generate", "llama-5m", "--precision", "fp8-mixed"], "fp8-mixed rounds numbers in training only", "bf16-mixed")
 
 
 def scaling(r):

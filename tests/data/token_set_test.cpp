@@ -139,6 +139,8 @@ TEST_F(TokenSetTest, MasksSayWhatIsLearned) {
   EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), AllOf(HasSubstr("set.mask"), HasSubstr("missing")));
   folder.write("set.mask", "1234");
   EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), HasSubstr("has 4 bytes, but there are 6 tokens"));
+  std::filesystem::remove(folder / "set.json");
+  EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), HasSubstr("set.mask is there without"));
   write_three(300);  // a set without a mask takes its place
   EXPECT_FALSE(TokenSet::open(folder / "set").has_mask());
 }

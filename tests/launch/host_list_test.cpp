@@ -79,6 +79,7 @@ TEST(Hosts, NamesWithAndWithoutRanks) {
 }
 
 TEST(Hosts, HostfilesOfOpenMpiAreRead) {
+  EXPECT_EQ(parse_hostfile("f", "\xEF\xBB\xBFhost-a slots=2\r\n").at(0).name, "host-a");
   const std::vector<HostRanks> hosts = parse_hostfile("f", "# machines\n\na slots=2\n b:3 # fast\nc");
   ASSERT_EQ(hosts.size(), 3);
   EXPECT_EQ(hosts[0].name + hosts[1].name + hosts[2].name, "abc");

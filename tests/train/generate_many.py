@@ -183,7 +183,9 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     ring.check("counted for 2 prompts of " in two.out and "2 texts at a time; the cache holds 256 tokens" in two.out, "explain generate counts the prompts of a file", str(two))
     refuses(r, run, "copies without a file", '"a"\n', "--output", "--devices", 2)
     ring.check(r.run([r.program, "generate", run, "--prompt", "a", "--samples", "3"]).code == 2, "refuses samples without a file of prompts")
-    for words, said in ((["--chat", "--prompt", "a"], "--prompt is one text; leave out one of them"), (["--prompt", "a", "--system", "b"], "--system is of conversations"),
+    for words, said in ((["--prompt", "a", "--stop", "['']"], "generate.stop has an empty word"),
+                        (["--prompt", "a", "--mesh.cp", "2", "--devices", "2"], "without training nothing divides a sequence"),
+                        (["--chat", "--prompt", "a"], "--prompt is one text; leave out one of them"), (["--prompt", "a", "--system", "b"], "--system is of conversations"),
                         (["--prompt", "a", "--chat_template", "alpaca"], "--chat_template is of conversations"),
                         (["--prompt", "a", "--generate.batch_size", "32"], "--generate.batch_size goes with a file of prompts"),
                         (["--chat", "--generate.batch_size", "2"], "--generate.batch_size goes with a file of prompts")):

@@ -297,6 +297,22 @@ TEST(Trainer, NamesTheRankAndTheOptionThatDifferBeforeTheFirstStep) {
                 });
               }),
               HasSubstr("rank 1 passes the learning rate 0.5, rank 0 0.25"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                on_threads(2, [](int rank, const comm::GroupOptions& ranks) {
+                  Trainer trainer(build_model(two_layers(), kExample), {.ranks = ranks});
+                  if (rank == 0) trainer.evaluate(kExample.inputs, kExample.targets);
+                  trainer.backward(kExample.inputs, kExample.targets);
+                  trainer.step(0);
+                });
+              }),
+              HasSubstr("rank 1 calls step and rank 0 evaluate; every rank must make the same calls"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                Trainer trainer(build_model(two_layers(), kExample), {});
+                trainer.backward(kExample.inputs, kExample.targets);
+                const c10::InferenceMode inference;
+                trainer.step(0.1);
+              }),
+              HasSubstr("a step inside c10::InferenceMode"));
 }
 
 // The memory in which they lay has gone with their trainer, so they must not be read.

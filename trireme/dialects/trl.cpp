@@ -301,10 +301,8 @@ const Dialect& trl() {
         .about =
             "The YAML of `trl grpo`, with TRL's defaults: `trireme grpo --config grpo.yaml --grpo.prompts train.jsonl "
             "--reward.functions [exact]`. Its batches count answers; here they count prompts. Adapters have no "
-            "dropout, "
-            "and a file that asks for some is refused. TRL leaves no prompt out; here those of more than "
-            "`grpo.max_prompt_length` "
-            "tokens are.",
+            "dropout, and a file that asks for some is refused. TRL leaves no prompt out; here those of more than "
+            "`grpo.max_prompt_length` tokens are.",
         .marks = {"num_generations", "max_completion_length", "reward_funcs", "model_name_or_path", "scale_rewards",
                   "per_device_train_batch_size", "steps_per_generation", "generation_batch_size"},
         .rows =

@@ -89,7 +89,8 @@ class Trainer {
   /// may have updated some of the weights, so step() and state() then want a checkpoint first (train::load_trainer).
   /// With float16, a step whose gradient overflows changes nothing: StepResult::overflowed says so.
   /// Errors    UsageError if fewer than `accumulate` are stored, `lr` is negative or not finite, or ranks pass
-  ///           different ones; Error if gradients overflow at the lowest loss scale
+  ///           different ones or call evaluate() meanwhile, or c10::InferenceMode is on; Error if gradients overflow at
+  ///           the lowest loss scale
   StepResult step(double lr);
 
   /// Mean loss over one micro-batch of every rank, with the modules in evaluation mode. Collective.

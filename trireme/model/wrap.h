@@ -159,12 +159,13 @@ Wrapped wrap_loss(Loss loss) {
 ///
 /// Cost      one forward and backward of `example`, to measure shapes and memory; buffers and random state are
 ///           restored. With mesh.tp, each backward of a part sums the gradients of what is not divided over the ranks
-/// Errors    UsageError: no parts, equal names, a loss that is not the last part, cp above 1; tp above 1 and no
-///           parallel layer, or layers of another TensorRanks, or random numbers; modules whose parameters lie in the
-///           memory of a Trainer (store() gives them their own); a part that computes with another part's parameter, or
-///           with one of no part, and two parameters in one memory; complex parameters; an example without inputs or
-///           targets; a precision that modules do not compute in. ShapeError naming the part that cannot run on the
-///           output of the part before it
+/// Errors    UsageError: no parts, equal names of parts or parameters, a loss that is not the last part or reaches no
+///           parameter, a part that changes its parameters in forward, c10::InferenceMode, cp above 1; tp above 1 and
+///           no parallel layer, or layers of another TensorRanks, or random numbers; modules whose parameters lie in
+///           the memory of a Trainer (store() gives them their own); a part that computes with another part's
+///           parameter, or with one of no part, and two parameters in one memory; complex parameters; an example
+///           without inputs or targets; a precision that modules do not compute in. ShapeError naming the part that
+///           cannot run on the output of the part before it
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision = {},
                   const Parallel& parallel = {}, const Grouping& grouping = {});
 

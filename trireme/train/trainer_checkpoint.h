@@ -22,7 +22,8 @@ namespace trireme::train {
 /// A trainer that went back to an older checkpoint leaves the later ones behind: they stay, but never count as the
 /// newest. Rank 0 warns of them.
 /// @returns  the checkpoint's own folder
-/// Errors    as checkpoint::save_checkpoint; CheckpointError if `folder` is a file
+/// Errors    as checkpoint::save_checkpoint; CheckpointError if `folder` is a file; UsageError if it has no name, or
+///           `keep_last` is below 0
 std::filesystem::path save_trainer(engine::Trainer& trainer, const std::filesystem::path& folder,
                                    int64_t keep_last = checkpoint::SaveSettings{}.keep_last);
 
