@@ -32,6 +32,8 @@ TEST(Cgroup, FoldersComeFromTheMountThatHoldsTheController) {
   EXPECT_EQ(cgroup_folder(groups, mounts, "memory"), "/sys/fs/cgroup/memory");
   EXPECT_EQ(cgroup_folder(groups, mounts, "cpu"), "/sys/fs/cgroup/cpu,cpuacct/docker/1234");
   EXPECT_EQ(cgroup_folder(groups, mounts, "blkio"), "");
+  const char* other = "35 31 0:32 /docker/12 /sys/fs/cgroup/memory rw shared:1 - cgroup cgroup rw,memory\n";
+  EXPECT_EQ(cgroup_folder(groups, other, "memory"), "/sys/fs/cgroup/memory/docker/1234") << "/docker/12 is another one";
 }
 
 TEST_F(CgroupFiles, VersionTwoIsRead) {
@@ -46,6 +48,23 @@ TEST_F(CgroupFiles, VersionTwoIsRead) {
   put("cpu.max", "max 100000\n");
   EXPECT_EQ(group.memory_limit_bytes(), std::nullopt);
   EXPECT_EQ(group.cpu_quota(), std::nullopt);
+}
+
+TEST_F(CgroupFiles, TheLeastOfAllGroupsAroundItCounts) {
+  std::filesystem::create_directories(folder_ / "step/task");
+  put("memory.max", "1000000\n");
+  put("cpu.max", "200000 100000\n");
+  put("step/memory.max", "2000000\n");
+  put("step/cpu.max", "max 100000\n");
+  put("step/task/memory.max", "max\n");
+  for (const char* deepest : {"/step", "/step/task"}) {  // a group need not have all controllers
+    const Cgroup group(folder() + deepest, "", "");
+    EXPECT_EQ(group.memory_limit_bytes(), 1000000u);
+    EXPECT_EQ(group.cpu_quota(), 2);
+  }
+  put("cpu.cfs_quota_us", "50000\n");
+  put("cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Cgroup("", "", folder() + "/step").cpu_quota(), 0.5);
 }
 
 TEST_F(CgroupFiles, VersionOneIsRead) {

@@ -151,6 +151,19 @@ TEST_F(Files, WhatIsMadeOfFilesIsReadableByWhomAllOfThemAre) {
   EXPECT_EQ(mode_of({{"a", 0600}, {"b", 0644}}), 0600U);
   ::chmod(folder_.c_str(), 0700);
   EXPECT_EQ(mode_of({{"a", 0644}}), 0600U) << "nobody else may enter the folder";
+  ::chmod(folder_.c_str(), 0744);
+  const std::vector<fs::path> both = {folder_, folder_ / "a"};
+  EXPECT_EQ(readable_as(both), 0600U) << "all may list the folder, and nobody else may enter it";
+}
+
+TEST_F(Files, ANewNameIsTakenOnce) {
+  std::ofstream(folder_ / "a") << "1", std::ofstream(folder_ / "b") << "2";
+  EXPECT_THAT(message_of([&] { rename_to_new(folder_ / "a", folder_ / "b"); }),
+              testing::HasSubstr("b exists already: another process has made it"));
+  EXPECT_EQ(read_file(folder_ / "b"), "2");
+  rename_to_new(folder_ / "a", folder_ / "c");
+  EXPECT_EQ(read_file(folder_ / "c"), "1");
+  EXPECT_FALSE(fs::exists(folder_ / "a"));
 }
 
 TEST(ExitCode, OfADiskThatTakesNoMoreIsNotThatOfARefusal) {
@@ -226,11 +239,13 @@ TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {
   EXPECT_THAT(said("BZh9\x31\x41\x59\x26\x53\x59"), testing::HasSubstr("(bzip2)"));
   EXPECT_THAT(said("PK\x03\x04"), testing::HasSubstr("is a zip archive"));
   const std::string unread =
-      " is Parquet and is not read as text: write it as JSONL first (python3 -c \"import pandas; pandas.read_parquet('";
-  EXPECT_THAT(said("PAR1", "d/a.bin"), testing::StartsWith("d/a.bin" + unread + "d/a.bin')"));
+      " is Parquet and is not read as text: write it as JSONL first (python3 -c \"import sys, pandas; "
+      "pandas.read_parquet(sys.argv[1]).to_json('NEW.jsonl', orient='records', lines=True)\" ";
+  EXPECT_THAT(said("PAR1", "d/a.bin"), testing::StartsWith("d/a.bin" + unread + "d/a.bin)"));
   EXPECT_THAT(said("PAR1", "d/a.bin"), testing::EndsWith("; texts to pretrain on need a name that ends in .parquet"));
-  EXPECT_THAT(said("PAR1", "d/a.parquet"), testing::StartsWith("d/a.parquet" + unread + "d/a.parquet')"));
-  EXPECT_THAT(said("PAR1", "d/a.parquet"), testing::EndsWith("lines=True)\")")) << "it has that name";
+  EXPECT_THAT(said("PAR1", "d/a.parquet"), testing::StartsWith("d/a.parquet" + unread + "d/a.parquet)"));
+  EXPECT_THAT(said("PAR1", "d/a.parquet"), testing::EndsWith("d/a.parquet)")) << "it has that name";
+  EXPECT_THAT(said("\x1F\x8B", "a b.gz"), testing::HasSubstr("(gunzip -k 'a b.gz')"));
   EXPECT_THAT(said("\x40\x01\0\0\0\0\0\0{\"a\""s), testing::HasSubstr("holds weights (safetensors)"));
   EXPECT_THAT(said("\xFF\xFE"
                    "a\0"s),

@@ -40,6 +40,8 @@ TEST(Json, AWholeNumberIsNeitherAFractionNorBeyond64Bits) {
   EXPECT_EQ(whole_number(parse_json("9223372036854775807")), INT64_MAX);
   for (const char* text : {"9223372036854775808", "104857677777777777777777777777777", "1e3", "1.5", "\"1\"", "null"})
     EXPECT_THROW(whole_number(parse_json(text)), nlohmann::json::type_error) << text;
+  EXPECT_TRUE(is_whole_number(parse_json("9223372036854775807")));
+  EXPECT_FALSE(is_whole_number(parse_json("9223372036854775808"))) << "Json::get would make it negative";
 }
 
 }  // namespace

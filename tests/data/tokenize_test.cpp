@@ -207,6 +207,19 @@ TEST_F(TokenizeTest, AnotherJobsFilesAreNeitherContinuedNorReplacedUnasked) {
   other.overwrite = false;
   EXPECT_THAT(refusal([&] { tokenize(other, bytes); }),
               AllOf(HasSubstr("out.idx already exists"), HasSubstr("--overwrite")));
+  tokenize(options({path.string()}, "first"), bytes);
+  TokenizeOptions killed = options({path.string()}, "half");
+  killed.sync_every = o.sync_every, killed.progress = o.progress;
+  EXPECT_THROW(tokenize(killed, bytes), base::FileError);
+  const auto twin = folder.write("b.txt", prose(50'000));  // of the same size
+  EXPECT_THAT(refusal([&] { tokenize(options({twin.string()}, "half"), bytes); }), HasSubstr("half.part"));
+  for (const char* end : {".part", ".mask"}) {
+    folder.write(std::string("img") + end, "somebody's");
+    EXPECT_THAT(refusal([&] { tokenize(options({path.string()}, "img"), bytes); }),
+                HasSubstr(std::string("img") + end + " is there and belongs to no tokenized data set"));
+    EXPECT_EQ(base::read_file((folder / "img").string() + end), "somebody's");
+    std::filesystem::remove((folder / "img").string() + end);
+  }
   folder.write("broken.part", "{");
   folder.write("broken.bin.part", "");
   EXPECT_THAT(refusal([&] { tokenize(options({path.string()}, "broken"), bytes); }), HasSubstr("broken.part"));

@@ -149,6 +149,16 @@ TEST_F(TrainingDataTest, TheSampleIsOneForAllSeedsAndSaysSoToResumes) {
   EXPECT_THAT(data.identity.changes_since(last), HasSubstr("data.val_split is sample and was not given before"));
 }
 
+TEST(DataIdentity, CheckpointsOfBeforeLackThePartForTraining) {
+  const DataIdentity before = {{"the data", "a"}};
+  const DataIdentity now = {{"the data", "a"}, {kPartFact, "9 of 10"}},
+                     other = {{"the data", "a"}, {kPartFact, "8 of 10"}};
+  EXPECT_EQ(now.changes_since(before), "");
+  EXPECT_NO_THROW(check_same_data(now, before));
+  EXPECT_THROW(check_same_data(other, now), UsageError);
+  EXPECT_THROW(check_same_data(before, now), UsageError);
+}
+
 TEST_F(TrainingDataTest, OfFewDocumentsTheEndIsHeldOut) {
   use(folder.write("a.jsonl", two_kinds(99, 80)));
   EXPECT_EQ(load().held_out, "the last 10 of 99 documents");

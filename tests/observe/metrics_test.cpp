@@ -170,6 +170,18 @@ TEST_F(MetricsTest, WhereARunEndsEarlyItsNewestStepIsWrittenAtTheEnd) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{10, 12}));
 }
 
+TEST_F(MetricsTest, ThatEvaluationsBeginAnewIsWrittenWithTheFirstStep) {
+  MetricsWriter writer(path, 0);
+  MetricsSink sink(4, true, 10, [&](const MetricsRow& row) { writer.append(row); });
+  for (const int64_t step : {5, 6, 7}) sink.step({.step = step, .max_steps = 25});
+  const std::vector<MetricsRow> rows = read_metrics(path);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].step, 5);
+  EXPECT_TRUE(rows[0].measured_anew);
+  EXPECT_TRUE(has_later_rows(path, 4));
+  EXPECT_FALSE(has_later_rows(path, 5));
+}
+
 // An evaluation that a stop had cut is made up by the next start.
 TEST_F(MetricsTest, ARowThatIsWrittenAnewKeepsItsMarksOfAResume) {
   {

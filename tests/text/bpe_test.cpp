@@ -72,6 +72,9 @@ TEST(BpeTest, MergesGoByRankAndWholeTokensOnlyWhenAsked) {
   const Bpe::Pairs merges{{"b", "c"}, {"a", "b"}};
   EXPECT_THAT(encode(Bpe(vocabulary_of(tokens), merges, {}), "abc"), ElementsAre(0, 4));
   EXPECT_THAT(encode(Bpe(vocabulary_of(tokens), merges, {.ignore_merges = true}), "abc"), ElementsAre(5));
+  // Of a merge that is listed twice the later place counts.
+  const Bpe::Pairs twice{{"a", "b"}, {"b", "c"}, {"a", "b"}};
+  EXPECT_THAT(encode(Bpe(vocabulary_of(tokens), twice, {}), "abc"), ElementsAre(0, 4));
   EXPECT_THAT(encode(*Bpe::by_rank(vocabulary_of(tokens), {0, 1, 2, 3, 4, 5}, {}), "abc"), ElementsAre(5));
 }
 

@@ -50,6 +50,15 @@ TEST(RegexTest, AlternativesRepetitionsAndLookAroundFollowPerl) {
   EXPECT_THAT(matches(R"(^\w+|\d+$)", "ab 12\nc 3"), ElementsAre("ab", "12", "c", "3"));
   EXPECT_THAT(matches(R"(\bfoo\b)", "foo food foo"), ElementsAre("foo", "foo"));
   EXPECT_THAT(matches("x*", "axb"), ElementsAre("", "x", "", ""));
+  EXPECT_THAT(matches(R"(\012|\0b|\07)", std::string("\n\0b\a", 4)), ElementsAre("\n", std::string("\0b", 2), "\a"));
+  EXPECT_THAT(matches("^", "a\n"), ElementsAre("")) << "not behind the last newline";
+  // Intervals are Oniguruma's, as in PyPI's tokenizers, where they are not Python's.
+  EXPECT_THAT(matches(R"(\d{1,3}+)", "1234"), ElementsAre("1234"));
+  EXPECT_THAT(matches(R"(\d{2}?)", "12a"), ElementsAre("12", "", ""));
+  EXPECT_THAT(matches(R"(\d{1,2}?)", "12"), ElementsAre("1", "2"));
+  EXPECT_THAT(matches("x{2}?y", "zyzxxy"), ElementsAre("y", "xxy"));
+  EXPECT_THAT(matches("x{2,2}?y", "zyzxxy"), ElementsAre("xxy"));
+  EXPECT_EQ(Regex(R"(\d{1,3}+)", RegexSyntax::python).all_groups("1234").size(), 2u);
 }
 
 std::vector<std::vector<std::string>> groups(const std::string& pattern, const std::string& text) {
@@ -73,6 +82,10 @@ TEST(RegexTest, GroupsOfPythonsExpressionsAreThoseOfRe) {
 TEST(RegexTest, EndsFlagsAndClassesOfPythonsExpressionsAreThoseOfRe) {
   using Rows = std::vector<std::vector<std::string>>;
   EXPECT_EQ(groups(R"(^\w+|\d$)", "ab 1\ncd 2\n"), (Rows{{"ab"}, {"2"}}));
+  EXPECT_EQ(groups("(?m)^", "a\n").size(), 2u);
+  EXPECT_EQ(groups("|a", "a"), (Rows{{""}, {"a"}, {""}}));  // behind an empty match one that is not
+  EXPECT_EQ(groups("[ab]??", "ab"), (Rows{{""}, {"a"}, {""}, {"b"}, {""}}));
+  EXPECT_EQ(groups("a{,}", "aa").front(), (std::vector<std::string>{"aa"}));
   EXPECT_EQ(groups(R"((?m)^\w+|\d$)", "ab 1\ncd 2\n"), (Rows{{"ab"}, {"1"}, {"cd"}, {"2"}}));
   EXPECT_EQ(groups(R"(\d\Z)", "1\n"), Rows{});
   EXPECT_EQ(groups("(?s).*#### ", "a\nb #### c"), (Rows{{"a\nb #### "}}));
@@ -81,6 +94,8 @@ TEST(RegexTest, EndsFlagsAndClassesOfPythonsExpressionsAreThoseOfRe) {
   EXPECT_EQ(groups("a(?s:.)b.", "a\nb\na\nbc"), (Rows{{"a\nbc"}}));
   EXPECT_EQ(groups("[[&&]+", "a[&"), (Rows{{"[&"}}));
   EXPECT_EQ(groups(R"(\s+|[\s]a)", "\x1C \x1F"), (Rows{{"\x1C \x1F"}}));
+  EXPECT_EQ(groups(R"(\w+)", "x\u00B2\u00BD_a\u0301b\u203Fc"), (Rows{{"x\u00B2\u00BD_a"}, {"b"}, {"c"}}));
+  EXPECT_EQ(groups(R"(\bx\b)", "x\u00B2 x\u0301 x"), (Rows{{"x"}, {"x"}}));
   EXPECT_THAT(data::refusal([] { Regex("(?x)a", RegexSyntax::python); }), HasSubstr("an unknown kind of group"));
   EXPECT_EQ(groups("(?s).*#### ", std::string(5000, 'a')), Rows{}) << "a long answer is searched to its end";
   EXPECT_THAT(data::refusal([] { groups("(a+)+b", std::string(60, 'a')); }), HasSubstr("the task's file"));

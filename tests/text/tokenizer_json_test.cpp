@@ -216,7 +216,7 @@ TEST(TokenizerJsonTest, TheFingerprintKnowsTheFile) {
 
 TEST(TokenizerJsonTest, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(parse_refusal("{"), AllOf(HasSubstr("some/tokenizer.json is not JSON"), HasSubstr("line 1")));
-  EXPECT_THAT(parse_refusal("[]"), HasSubstr("some/tokenizer.json"));
+  EXPECT_THAT(parse_refusal("[]"), HasSubstr("some/tokenizer.json cannot be used: its JSON is not an object"));
   EXPECT_THAT(parse_refusal("{}"), HasSubstr("model is missing"));
   const auto refusal_with = [&](const char* pointer, const json& value) {
     json file = byte_level();

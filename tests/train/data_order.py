@@ -202,7 +202,7 @@ def bad_mixtures_are_refused(r):
     words = command(r, "bad", devices=1)
     words[words.index(str(r.folder / "mixture.yaml"))] = str(r.folder / "odd.yaml")
     result = r.run(words)
-    ring.check(result.code == 2 and "data.mixture takes paths, or {path: PATH, weight: NUMBER}" in result.err, "refused: a source without a path", str(result))
+    ring.check(result.code == 2 and "data.mixture has an item that is a map" in result.err and "it takes paths, or {path: PATH, weight: NUMBER}" in result.err, "refused: a source without a path", str(result))
     result = r.run(command(r, "bad", devices=1, data__mixture="[0.5 large.jsonl, 0.5 small.jsonl]"))
     ring.check(result.code == 2 and "both say what to learn from" in result.err, "refused: a mixture beside one path", str(result))
     result = r.run(command(r, "bad", devices=2, mesh__cp=2, mesh__context="ring", data__reset_attention_mask="true"))

@@ -69,6 +69,23 @@ std::optional<std::string> file_of(const std::string& folder, const char* name) 
   return read_text(folder + name);
 }
 
+// The least that a group or one around it allows: schedulers limit a job, and its steps and tasks are groups inside,
+// without a limit of their own. `file`: of a group that has limits of this kind.
+template <class Limit>
+auto least_of(const std::string& deepest, const char* file, const Limit& limit_in) {
+  decltype(limit_in("")) least;
+  for (std::filesystem::path folder = deepest; folder.has_relative_path(); folder = folder.parent_path())
+    if (const auto limit = exists(folder.string() + file) ? limit_in(folder.string()) : std::nullopt)
+      least = std::min(*limit, least.value_or(*limit));
+  return least;
+}
+
+std::optional<double> quota_of(const std::string& quota_and_period) {
+  std::istringstream in(quota_and_period);
+  double quota = 0, period = 0;
+  return in >> quota >> period && quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
+}
+
 }  // namespace
 
 std::string cgroup_folder(std::string_view self_cgroup, std::string_view mountinfo, std::string_view controller) {
@@ -94,7 +111,8 @@ std::string cgroup_folder(std::string_view self_cgroup, std::string_view mountin
     words >> type >> skip >> options;
     if (unified ? type != "cgroup2" : type != "cgroup" || !lists(options, controller)) continue;
     // In a container the mount's root is the container's group, and the path may repeat it.
-    if (root != "/" && group_path.starts_with(root)) group_path.erase(0, root.size());
+    const bool is_inside = group_path.starts_with(root) && (group_path + "/")[root.size()] == '/';
+    if (root != "/" && is_inside) group_path.erase(0, root.size());
     if (group_path == "/") group_path.clear();
     return mount_point + group_path;
   }
@@ -113,29 +131,33 @@ std::optional<std::uint64_t> Cgroup::oom_kills() const {
 }
 
 std::optional<std::uint64_t> Cgroup::memory_limit_bytes() const {
-  auto text = file_of(unified_, kUnifiedMemory.limit);
-  if (!text) text = file_of(memory_, kVersionOneMemory.limit);
-  const auto limit = first_number(text.value_or(""));
-  if (!limit || *limit > kUnlimited) return std::nullopt;
-  return static_cast<std::uint64_t>(*limit);
+  std::optional<std::uint64_t> least;
+  for (const auto& [deepest, files] : {std::pair(unified_, kUnifiedMemory), std::pair(memory_, kVersionOneMemory)}) {
+    const auto limit = least_of(deepest, files.limit, [&](const std::string& folder) {
+      const auto number = first_number(read_text(folder + files.limit));
+      return number && *number <= kUnlimited ? std::optional(static_cast<std::uint64_t>(*number)) : std::nullopt;
+    });
+    if (limit) least = std::min(*limit, least.value_or(*limit));
+  }
+  return least;
 }
 
 std::optional<std::int64_t> Cgroup::memory_left_bytes() const {
   std::optional<std::int64_t> least;
   for (const auto& [deepest, files] : {std::pair(unified_, kUnifiedMemory), std::pair(memory_, kVersionOneMemory)}) {
-    // Schedulers limit a job; its steps and tasks are groups inside, without a limit of their own.
-    for (std::filesystem::path folder = deepest; exists(folder.string() + files.used); folder = folder.parent_path())
-      if (const auto left = left_in(folder.string(), files)) least = std::min(*left, least.value_or(*left));
+    const auto left = least_of(deepest, files.used, [&](const std::string& folder) { return left_in(folder, files); });
+    if (left) least = std::min(*left, least.value_or(*left));
   }
   return least;
 }
 
 std::optional<double> Cgroup::cpu_quota() const {
-  std::istringstream in(file_of(unified_, "/cpu.max")
-                            .value_or(file_of(cpu_, "/cpu.cfs_quota_us").value_or("") + " " +
-                                      file_of(cpu_, "/cpu.cfs_period_us").value_or("")));
-  double quota = 0, period = 0;
-  return in >> quota >> period && quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
+  const auto quota = least_of(unified_, "/cpu.max",
+                              [](const std::string& folder) { return quota_of(read_text(folder + "/cpu.max")); });
+  const auto older = least_of(cpu_, "/cpu.cfs_quota_us", [](const std::string& folder) {
+    return quota_of(read_text(folder + "/cpu.cfs_quota_us") + " " + read_text(folder + "/cpu.cfs_period_us"));
+  });
+  return quota && older ? std::min(*quota, *older) : quota ? quota : older;
 }
 
 double Cgroup::throttled_seconds() const {

@@ -135,13 +135,13 @@ void make_real_folder(const std::filesystem::path& folder) {
 
 unsigned readable_as(std::span<const std::filesystem::path> sources) {
   unsigned mode = 0644;
-  std::set<std::filesystem::path> seen;
+  std::set<std::pair<std::filesystem::path, unsigned>> seen;  // a folder is read, and entered
   for (const std::filesystem::path& source : sources) {
     std::error_code ignored;
     unsigned wanted = S_IRUSR | S_IRGRP | S_IROTH;
     for (auto path = std::filesystem::canonical(source, ignored); !path.empty(); path = path.parent_path()) {
       struct stat info{};
-      if (!seen.insert(path).second || ::stat(path.c_str(), &info) != 0) break;
+      if (!seen.insert({path, wanted}).second || ::stat(path.c_str(), &info) != 0) break;
       // Read the file, enter its folders. A group bit is for the group of the new file, which is this process'.
       if ((info.st_mode & wanted & S_IRWXO) == 0) mode &= ~0004U;
       if ((info.st_mode & wanted & S_IRWXG) == 0 || (info.st_gid != ::getegid() && (mode & 0004U) == 0)) mode &= ~0040U;
@@ -163,6 +163,27 @@ void make_files_as_private_as(std::span<const std::filesystem::path> sources) {
   const unsigned readable = readable_as(files);
   const unsigned mask = ((readable & 0040U) == 0 ? 0070U : 0U) | ((readable & 0004U) == 0 ? 0007U : 0U);
   ::umask(::umask(0077) | mask);
+}
+
+void rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to) {
+  int code = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
+  if (code == EINVAL || code == ENOSYS) {  // this file system cannot look and rename at once
+    std::error_code ignored;
+    const auto there = std::filesystem::symlink_status(to, ignored);
+    code = std::filesystem::exists(there) ? EEXIST : ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+  }
+  if (code == EEXIST)
+    throw FileError(
+        fmt::format("{} exists already: another process has made it meanwhile; name another place", to.string()), to,
+        code);
+  if (code != 0) throw_file_error(fmt::format("rename {} to", from.string()), to, code);
+}
+
+int reserve_bytes(int file, int64_t bytes) {
+  int code = 0;
+  do code = bytes > 0 ? ::posix_fallocate(file, 0, bytes) : 0;
+  while (code == EINTR);
+  return code;
 }
 
 void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int64_t offset,

@@ -73,6 +73,9 @@ class FileDescriptor {
 /// a folder, and reading one could wait for ever. Errors    FileError
 FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode = 0644);
 
+/// Makes room for the first `bytes` of a file, whose size is at least that then (posix_fallocate). Returns 0 or errno.
+int reserve_bytes(int file, int64_t bytes);
+
 /// The file of a program: `name` itself if it has a slash, otherwise the first file of that name in a folder of PATH
 /// that may be executed. Nothing: there is none.
 std::optional<std::filesystem::path> find_program_file(const std::string& name);
@@ -116,6 +119,9 @@ std::string read_file_or_pipe(const std::filesystem::path& path,
 /// complete (temporary file beside it, fsync, rename, fsync of the folder). Errors    FileError: the old file is
 /// unchanged and the temporary one removed
 void write_file_atomic(const std::filesystem::path& path, std::string_view contents);
+
+/// Renames a file or folder to a name that is free. Errors    FileError (EEXIST) where another process has taken it
+void rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// The folder that holds `path`; "." for a bare name, whose parent_path is empty.
 std::filesystem::path parent_of(const std::filesystem::path& path);

@@ -43,7 +43,7 @@ std::string json_reason(const nlohmann::json::exception& error) {
 
 template <typename Json>
 int64_t whole_number(const Json& value) {
-  if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
+  if (!is_whole_number(value))
     throw Json::type_error::create(302, value.dump() + " is not a whole number of 64 bits", &value);
   return value.template get<int64_t>();
 }

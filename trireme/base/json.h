@@ -39,6 +39,12 @@ std::string json_text(const Json& value, int indent = -1) {
 /// What is wrong, in the words of an exception of JSON, without the library's own name and number of it.
 std::string json_reason(const nlohmann::json::exception& error);
 
+/// Whether `value` is a whole number that int64_t holds. Json::get makes another of one that is larger.
+template <typename Json>
+bool is_whole_number(const Json& value) {
+  return value.is_number_integer() && !(value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX);
+}
+
 /// The whole number that `value` is. Json::get would also take a floating-point number, as which a longer integer is
 /// parsed, and convert it even if int64_t cannot hold it.
 ///

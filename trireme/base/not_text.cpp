@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/text.h"
 
 namespace trireme::base {
 namespace {
@@ -21,18 +22,19 @@ constexpr size_t kTellingBytes = 4096;
 struct Kind {
   std::string_view begin;
   std::string_view is;
-  std::string_view way_out;  ///< {0}: the file
+  std::string_view way_out;  ///< {0}: the file, for a shell
 };
 
 constexpr std::string_view kWeights = "name a file of text";
 // Records of Parquet are not read, and texts to pretrain on are: from a file with its name.
 constexpr std::string_view kParquet =
-    "write it as JSONL first (python3 -c \"import pandas; pandas.read_parquet('{0}').to_json('NEW.jsonl', "
-    "orient='records', lines=True)\")";
+    "write it as JSONL first (python3 -c \"import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json('NEW.jsonl', "
+    "orient='records', lines=True)\" {0})";
 
 // Of Hugging Face's datasets, which lie in folders of their own.
 constexpr std::string_view kArrow =
-    "write it as JSONL first (python3 -c \"import datasets; datasets.Dataset.from_file('{0}').to_json('NEW.jsonl')\")";
+    "write it as JSONL first (python3 -c \"import sys, datasets; "
+    "datasets.Dataset.from_file(sys.argv[1]).to_json('NEW.jsonl')\" {0})";
 constexpr std::string_view kTokens =
     "tokens are read from PREFIX.bin with PREFIX.idx beside it; trireme data tokenize makes both from text";
 
@@ -91,7 +93,7 @@ void require_text(std::string_view begin, const std::filesystem::path& path) {
   if (kind == nullptr) return;
   const bool needs_name = kind->way_out == kParquet && path.extension() != ".parquet";
   throw UsageError(fmt::format("{} {} and is not read as text: {}{}", path.string(), kind->is,
-                               fmt::format(fmt::runtime(kind->way_out), path.string()),
+                               fmt::format(fmt::runtime(kind->way_out), shell_quoted(path.string())),
                                needs_name ? "; texts to pretrain on need a name that ends in .parquet" : ""));
 }
 

@@ -21,12 +21,15 @@ size_t assignment_in(std::string_view text) {
   return !key.empty() && std::all_of(key.begin(), key.end(), is_key_letter) ? equals : std::string_view::npos;
 }
 
-// In any case, as the value is read.
+}  // namespace
+
 bool is_truth_word(std::string text) {
   constexpr std::array<std::string_view, 7> kWords = {"true", "false", "yes", "no", "on", "off", "null"};
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return std::find(kWords.begin(), kWords.end(), text) != kWords.end();
 }
+
+namespace {
 
 Argument make(Argument::Kind kind, std::string key, std::string text, std::string typed) {
   Argument argument{.kind = kind, .given = {}};

@@ -18,6 +18,9 @@ struct Argument {
   bool has_value = true;  ///< false: --key without a value
 };
 
+/// Whether the text is a value of a true/false setting: true, off, null, ... in any case.
+bool is_truth_word(std::string text);
+
 /// `is_flag(key)` says whether the setting is true/false. Such a setting takes the next argument only if that is a word
 /// like true. With `takes_rest`, everything is positional from the first argument that is no option, or after --.
 std::vector<Argument> split_arguments(std::span<const std::string> arguments,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -24,12 +25,13 @@ bool names(std::string_view row, std::string_view word) {
 }
 
 // The row of a section about this word of another system, with - or _; null if there is none.
-const OtherWords* look_up(const Table& table, std::string_view typed, bool is_not_available) {
+const OtherWords* look_up(const Table& table, std::string_view typed, bool is_not_available,
+                          const std::function<bool(const Section&)>& counts = {}) {
   std::string word(typed);
   std::ranges::replace(word, '-', '_');
   for (const Section& section : table.sections())
     for (const OtherWords& row : section.others)
-      if (row.is_not_available == is_not_available &&
+      if (row.is_not_available == is_not_available && (!counts || counts(section)) &&
           std::any_of(row.words.begin(), row.words.end(), [&](std::string_view one) { return names(one, word); }))
         return &row;
   return nullptr;
@@ -169,7 +171,13 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
           unknown_key.ends_with('.') ? table.section_named(unknown_key.substr(0, unknown_key.size() - 1)) : nullptr)
     return fmt::format("its settings are {}", first_keys(*group));
 
-  if (const OtherWords* row = look_up(table, leaf, false)) return std::string(row->sentence);
+  // Another system's word is a hint where the command reads a setting of its group.
+  const auto has_read = [&](const Section& section) {
+    return !reads || section.rows.empty() || std::ranges::any_of(table.keys(), [&](const std::string& key) {
+      return table.section_of(key) == &section && reads(key);
+    });
+  };
+  if (const OtherWords* row = look_up(table, leaf, false, has_read)) return std::string(row->sentence);
   if (const auto same = same_words(table, unknown_key)) return fmt::format("it is {}", *same);
 
   std::vector<std::string> keys;
@@ -194,10 +202,12 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
   for (const Section& section : table.sections())
     for (const OtherWords& row : section.others)
       for (const std::string_view word : row.words)
-        if (!row.is_not_available) nearest.offer(leaf, word, std::string(row.sentence));
+        if (!row.is_not_available && has_read(section)) nearest.offer(leaf, word, std::string(row.sentence));
   if (!nearest.text.empty()) return nearest.text;
-  if (const std::string theirs = table.others == nullptr ? "" : table.others->hint_of(unknown_key); !theirs.empty())
-    return theirs;
+  const std::string theirs = table.others == nullptr ? "" : table.others->hint_of(unknown_key);
+  const bool names_unread = std::ranges::any_of(
+      table.keys(), [&](const std::string& key) { return reads && theirs.ends_with(" " + key) && !reads(key); });
+  if (!theirs.empty() && !names_unread) return theirs;
 
   const std::string head = std::string(unknown_key.substr(0, unknown_key.find('.'))) + ".";
   std::vector<std::string> siblings;

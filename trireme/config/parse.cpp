@@ -187,7 +187,9 @@ class Parser {
     if (!contents) return;
     parsed_.files.push_back(path);
     std::optional<ForeignFile> foreign;
+    const int known = problems_.count();
     if (overlay_.others != nullptr) foreign = overlay_.others->recognise(*contents, path, dialect, problems_);
+    if (foreign && foreign->entries.empty() && problems_.count() > known) return;  // what it lacks is no mistake
     if (foreign) {
       foreign_.emplace_back(*std::move(foreign), position_);
     } else {
@@ -387,7 +389,12 @@ class Parser {
       problems_.add(fmt::format("unknown setting {}", given.key), {given.source}, fmt::format("say --{} false", flag));
       return;
     }
-    if (const std::optional<std::string> reason = refusal_of(table_, given.key)) {
+    const std::string& word = given.source.text;
+    if (std::error_code none; given.source.kind == Source::Kind::command_line && !word.starts_with("--") &&
+                              std::filesystem::exists(word, none)) {
+      problems_.add(fmt::format("unknown setting {}", given.key), {given.source},
+                    fmt::format("to name the path {}, write ./{}", word, word));
+    } else if (const std::optional<std::string> reason = refusal_of(table_, given.key)) {
       problems_.add(fmt::format("{} is not available", given.key), {given.source}, *reason);
     } else {
       problems_.add(fmt::format("unknown setting {}", given.key), {given.source},

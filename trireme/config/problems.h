@@ -25,6 +25,7 @@ class Problems {
   }
 
   bool empty() const { return paragraphs_.empty(); }
+  int count() const { return static_cast<int>(paragraphs_.size()) + num_more_; }
 
   /// Errors    UsageError with all paragraphs, an empty line between them; after 12 only the number of the rest
   void throw_if_any() const;

@@ -158,6 +158,9 @@ std::optional<Refusal> read(const Setting& setting, const Given& given, std::str
 std::optional<Refusal> read(const Setting& setting, const Given& given, Milliseconds& out) {
   const std::optional<Milliseconds> time = base::parse_duration(given.text);
   if (!time) return wrong_type(setting, given);
+  constexpr std::chrono::hours kLongest(24 * 36'500);  // a sum with the clock's time, in nanoseconds, has 63 bits
+  if (*time > kLongest)
+    return Refusal{fmt::format("{} must be at most 100 years (36500d), not {}", setting.key, given.text), ""};
   out = *time;
   return check_bounds(setting, given, static_cast<double>(out.count()) / 1000, true);
 }

@@ -123,9 +123,11 @@ class Reader {
     }
   }
 
+  static constexpr const char* kNoItem = "?";
+
   // {path: P, weight: W} of data.mixture is "W P" on the command line. "2024 dump" alone is no weight with a path.
   std::string item_of(const YAML::Node& item, int depth = 0) const {
-    if (item.IsScalar()) return item.Scalar();
+    if (item.IsScalar()) return text_of(item);
     if (item.IsNull() && depth > 0) return "null";
     if (item.IsSequence() && table_ == nullptr && depth < kDeepest) {  // [[4, 2], [fsdp, tp]]
       std::vector<std::string> items;
@@ -140,22 +142,39 @@ class Reader {
         items.push_back(fmt::format("{}: {}", item_of(entry.first, depth + 1), item_of(entry.second, depth + 1)));
       return fmt::format("{{{}}}", base::join(items, ", "));
     }
-    if (!is_part) return "?";
+    if (!is_part) return kNoItem;
     const std::string path = item["path"].Scalar();
     const size_t space = path.find(' ');
     const bool looks_weighted = space != std::string::npos && base::parse_number(path.substr(0, space));
     if (item.size() == 1) return looks_weighted ? "./" + path : path;
-    return item["weight"].IsScalar() ? item["weight"].Scalar() + " " + path : "?";
+    return item["weight"].IsScalar() ? item["weight"].Scalar() + " " + path : kNoItem;
+  }
+
+  static std::string text_of(const YAML::Node& scalar) {
+    if (scalar.Tag() != "tag:yaml.org,2002:binary") return scalar.Scalar();
+    const std::vector<unsigned char> bytes = YAML::DecodeBase64(scalar.Scalar());
+    return {bytes.begin(), bytes.end()};
   }
 
   Given given_of(const std::string& key, const YAML::Node& node, const Source& source) const {
     Given given{.key = key, .source = source};
     if (node.IsScalar()) {
-      given.text = node.Scalar();
+      given.text = text_of(node);
       given.quoted = node.Tag() == "!";
     } else if (node.IsSequence()) {
       given.kind = Given::Kind::list;
-      for (const YAML::Node& item : node) given.items.push_back(item_of(item));
+      for (const YAML::Node& item : node) {
+        given.items.push_back(item_of(item));
+        if (table_ != nullptr && given.items.back() == kNoItem && !item.IsScalar() && !(item.IsMap() && item["path"]))
+          problems_.add(fmt::format("{} has an item that is {}", key,
+                                    item.IsNull()  ? "nothing"
+                                    : item.IsMap() ? "a map"
+                                                   : "a list"),
+                        {source},
+                        key == "data.mixture"
+                            ? "it takes paths, or {path: PATH, weight: NUMBER} for each of them"
+                            : "items are texts and numbers; a text that YAML reads as something else stands in quotes");
+      }
       given.text = fmt::format("[{}]", base::join(given.items, ", "));
     } else {
       given.kind = node.IsMap() ? Given::Kind::section : Given::Kind::null;

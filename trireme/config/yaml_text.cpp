@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <yaml-cpp/binary.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A text as a YAML scalar: plain if it cannot be misread, else in double quotes with JSON's escapes.
+// A text as a YAML scalar: plain if it cannot be misread, else in double quotes with JSON's escapes. A path may have
+// bytes that are no UTF-8, for which YAML has base64.
 std::string yaml_quoted(const std::string& text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '/' ||
@@ -24,7 +26,12 @@ std::string yaml_quoted(const std::string& text) {
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
   const bool reserved = std::find(kReserved.begin(), kReserved.end(), word) != kReserved.end();
   if (plain && !reserved && text[0] != '-' && text[0] != '.') return text;
-  return base::json_text(Json(text));
+  try {
+    return Json(text).dump();
+  } catch (const Json::type_error&) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+    return fmt::format("!!binary \"{}\"", YAML::EncodeBase64(bytes, text.size()));
+  }
 }
 
 std::string yaml_list(const std::vector<std::string>& items) {

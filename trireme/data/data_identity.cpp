@@ -26,6 +26,7 @@ std::string DataIdentity::changes_since(const DataIdentity& saved) const {
   std::vector<std::string> changes;
   for (const auto& [name, value] : facts_) {
     const std::string* before = find(saved, name);
+    if (before == nullptr && name == kPartFact) continue;
     if (before == nullptr)
       changes.push_back(fmt::format("{} is {} and was not given before", name, value));
     else if (*before != value)
@@ -37,9 +38,10 @@ std::string DataIdentity::changes_since(const DataIdentity& saved) const {
 }
 
 void check_same_data(const DataIdentity& now, const DataIdentity& saved) {
-  if (now == saved) return;
-  const std::string changes =
-      saved.facts().empty() ? "the checkpoint does not say what data it learned from" : now.changes_since(saved);
+  const std::string changes = saved.facts().empty() && !now.facts().empty()
+                                  ? "the checkpoint does not say what data it learned from"
+                                  : now.changes_since(saved);
+  if (changes.empty()) return;
   throw UsageError(
       fmt::format("the run to resume learned from other data: {}; give it the same, or begin the new data at its first "
                   "sample with --data.on_change restart",

@@ -10,6 +10,9 @@
 
 namespace trireme::data {
 
+/// Which rows of a file are held out. Checkpoints of before have no such fact, and their runs go on.
+inline constexpr const char* kPartFact = "the part for training";
+
 class DataIdentity {
  public:
   using Fact = std::pair<std::string, std::string>;  ///< name and value
@@ -25,7 +28,7 @@ class DataIdentity {
   /// XXH3 over the facts. Equal fingerprints mean the same samples in the same order.
   uint64_t fingerprint() const;
 
-  /// "train.max_seq_length was 32 and is 64; ..."; empty if all are equal.
+  /// "train.max_seq_length was 32 and is 64; ..."; empty if all are equal, but for a kPartFact that `saved` lacks.
   std::string changes_since(const DataIdentity& saved) const;
 
   bool operator==(const DataIdentity&) const = default;

@@ -19,7 +19,6 @@ constexpr const char* kAustenPath = "data/austen.txt";
 
 // "0.7 some/path" or "some/path".
 DataSource mixture_source(const std::string& item) {
-  if (item == "?") throw UsageError("data.mixture takes paths, or {path: PATH, weight: NUMBER} for each of them");
   const size_t space = item.find(' ');
   const auto weight = space == std::string::npos ? std::nullopt : base::parse_number(item.substr(0, space));
   if (!weight) return {.path = item};

@@ -1,8 +1,13 @@
 #include "trireme/data/held_out.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/base/checksum.h"
+#include "trireme/base/mix64.h"
+#include "trireme/base/text.h"
 #include "trireme/data/permutation.h"
 
 namespace trireme::data {
@@ -33,6 +38,14 @@ std::vector<bool> held_out_records(int64_t count, const DataSettings& s) {
   for (int64_t i = 0; i < wanted; ++i)
     held_out[static_cast<size_t>(s.val_split == Split::last ? count - 1 - i : shuffled(i))] = true;
   return held_out;
+}
+
+std::string text_of_part(const std::vector<bool>& held_out) {
+  uint64_t hash = held_out.size();
+  for (size_t i = 0; i < held_out.size(); ++i)
+    if (held_out[i]) hash = base::mix_key(hash, i);
+  return fmt::format("{} of {} (fingerprint {})", base::human_count(std::ranges::count(held_out, false)),
+                     base::human_count(std::ssize(held_out)), base::checksum_text(hash));
 }
 
 std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted) {

@@ -27,6 +27,9 @@ std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted);
 /// the last ones, or a sample that is the same in every run.
 std::vector<bool> held_out_records(int64_t count, const DataSettings& settings);
 
+/// What a run's data say of it (DataIdentity): how many records are for training, and a hash of which.
+std::string text_of_part(const std::vector<bool>& held_out);
+
 /// The token ranges of `documents`, and of all other documents.
 std::vector<TokenRange::Stretch> stretches_of(const TokenSet& set, const std::vector<int64_t>& documents);
 std::vector<TokenRange::Stretch> stretches_without(const TokenSet& set, const std::vector<int64_t>& documents);

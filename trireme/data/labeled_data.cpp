@@ -82,6 +82,7 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
   const std::vector<LabeledText> texts = labeled_texts_of(s);
   Texts all = encoded(texts, encoder, labels);
   std::vector<Row> train, val;
+  std::vector<bool> is_held_out(all.rows.size());
   LabeledData result;
   TrainingData& d = result.data;
   std::string held_out_from;
@@ -95,8 +96,8 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
     d.held_out_hash = held_out.hash;
     held_out_from = " (" + options.val_data_path.string() + ")";
   } else {
-    const std::vector<bool> held_out = held_out_records(std::ssize(all.rows), s);
-    for (size_t i = 0; i < all.rows.size(); ++i) (held_out[i] ? val : train).push_back(std::move(all.rows[i]));
+    is_held_out = held_out_records(std::ssize(all.rows), s);
+    for (size_t i = 0; i < all.rows.size(); ++i) (is_held_out[i] ? val : train).push_back(std::move(all.rows[i]));
   }
   const auto tokens_of = [](const std::vector<Row>& rows) {
     return std::accumulate(rows.begin(), rows.end(), int64_t{0},
@@ -117,6 +118,7 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
   d.val = std::make_shared<LabeledDataset>(std::move(val), sequence, name);
   d.identity.add("the data", fmt::format("{} for training of {} (fingerprint {})", base::plural(num_train, "text"),
                                          base::human_count(std::ssize(texts)), base::checksum_text(all.hash)));
+  d.identity.add(kPartFact, text_of_part(is_held_out));
   d.identity.add("the labels", base::join(labels, ", "));
   d.identity.add("the tokenizer",
                  fmt::format("{} (fingerprint {})", tokenizer.name(), base::checksum_text(tokenizer.fingerprint())));

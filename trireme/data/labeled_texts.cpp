@@ -41,8 +41,9 @@ LabeledText parse_record(const json& record, const std::string& text_field, bool
     if (needs_label) refuse("there is no \"label\"; give each text one, or leave the line out");
     return t;
   }
-  if (!label->is_string() && !label->is_number_integer()) refuse("its \"label\" is neither a text nor a whole number");
-  t.is_number = label->is_number_integer();
+  if (!label->is_string() && !base::is_whole_number(*label))
+    refuse("its \"label\" is neither a text nor a whole number");
+  t.is_number = base::is_whole_number(*label);
   t.label = t.is_number ? label->dump() : label->get<std::string>();
   if (t.label->empty()) refuse("its \"label\" is empty");
   return t;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
@@ -107,6 +108,20 @@ int64_t LitdataChunk::offset(int64_t d) const {
   return value;
 }
 
+namespace {
+
+/// Of blocks all over a chunk: many short rows fill its first ones with their borders alone.
+uint64_t sampled_hash(std::span<const std::byte> bytes) {
+  constexpr size_t kBlock = 4 << 10, kBlocks = 8;
+  uint64_t hash = bytes.size();
+  const size_t step = std::max(kBlock, bytes.size() / kBlocks);
+  for (size_t at = 0; at < bytes.size(); at += step)
+    hash = base::mix_key(hash, base::checksum(bytes.subspan(at, std::min(kBlock, bytes.size() - at))));
+  return hash;
+}
+
+}  // namespace
+
 bool is_litdata(const fs::path& folder) { return base::is_file(folder / "index.json"); }
 
 TokenSet open_litdata(const fs::path& folder) {
@@ -125,8 +140,7 @@ TokenSet open_litdata(const fs::path& folder) {
     if (chunk.num_tokens() > 0) pieces.push_back({std::shared_ptr<const std::byte>(file, chunk.tokens()), tokens});
     documents += chunk.num_documents();
     tokens += chunk.num_tokens();
-    const auto first = file->bytes().first(std::min<size_t>(file->bytes().size(), size_t{64} << 10));
-    fingerprint = base::mix_key(fingerprint, base::mix_key(base::checksum(first), file->bytes().size()));
+    fingerprint = base::mix_key(fingerprint, sampled_hash(file->bytes()));
   }
   TokenSet set;
   set.path_ = folder;

@@ -156,6 +156,7 @@ PreferenceData load_preference_data(const DataSettings& s, const PreferenceOptio
   const PairEncoder encoder(tokenizer, family, o.limits);
   Pairs all = encoded(read, encoder), apart;
   std::vector<TokenPair> train, val;
+  std::vector<bool> is_held_out(all.pairs.size());
   if (!held_out.empty()) {
     train = std::move(all.pairs);
     apart = encoded(held_out, encoder);
@@ -163,7 +164,7 @@ PreferenceData load_preference_data(const DataSettings& s, const PreferenceOptio
     require_some(train, all, first, o.limits);
     require_some(val, apart, sources.val_data_path, o.limits);
   } else {
-    const std::vector<bool> is_held_out = held_out_records(std::ssize(all.pairs), s);
+    is_held_out = held_out_records(std::ssize(all.pairs), s);
     for (size_t i = 0; i < all.pairs.size(); ++i) (is_held_out[i] ? val : train).push_back(std::move(all.pairs[i]));
   }
   const std::string lost = left_out(all, o.limits), lost_apart = left_out(apart, o.limits);
@@ -190,6 +191,7 @@ PreferenceData load_preference_data(const DataSettings& s, const PreferenceOptio
   const auto num_train = std::ssize(result.train->pairs()), num_val = std::ssize(result.val->pairs());
   d.identity.add("the data",
                  fmt::format("{} (fingerprint {})", base::plural(all.read, "pair"), base::checksum_text(all.hash)));
+  d.identity.add(kPartFact, text_of_part(is_held_out));
   d.identity.add("the tokenizer",
                  fmt::format("{} (fingerprint {})", tokenizer.name(), base::checksum_text(tokenizer.fingerprint())));
   if (family != nullptr) d.identity.add("the chat template", family->name);

@@ -76,12 +76,13 @@ Recipe conversations_recipe(std::vector<fs::path> files, const text::Tokenizer& 
 Recipe text_recipe(const fs::path& path, const text::Tokenizer& tokenizer, const SourceOptions& options) {
   const TextFiles files = files_of(path, options);
   Recipe recipe{.key = base::mix_key(base::hash_text(options.text_field), options.append_eos ? 1 : 0)};
-  bool has_json = false;
   for (int64_t i = 0; i < files.size(); ++i) {
     recipe.files.push_back(files.path(i));
-    has_json = has_json || files.kind(i) == TextKind::json;
+    // The same bytes under another name are read in another way. Those of Parquet are never a text.
+    if (files.kind(i) == TextKind::jsonl || files.kind(i) == TextKind::json)
+      recipe.key =
+          base::mix_key(recipe.key, base::mix_key(static_cast<uint64_t>(i), static_cast<uint64_t>(files.kind(i))));
   }
-  if (has_json) recipe.key = base::mix_key(recipe.key, 1);  // earlier versions read such a file as plain text
   recipe.make = [=, &tokenizer](const fs::path& prefix) {
     tokenize({.sources = {path.string()},
               .output = prefix,

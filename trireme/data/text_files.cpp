@@ -163,9 +163,17 @@ fs::path TextFiles::path(int64_t file) const {
 
 uint64_t TextFiles::fingerprint() const {
   uint64_t value = files_.size();
-  for (const File& file : files_) {
-    const std::string_view text = name(file);
-    value = base::mix_key(value, base::mix_key(base::hash_text(text), static_cast<uint64_t>(file.bytes)));
+  for (int64_t i = 0; i < size(); ++i) {
+    const File& file = files_[static_cast<size_t>(i)];
+    const fs::path path = this->path(i);
+    const std::string own = name(file).empty() ? path.filename().string() : std::string(name(file));
+    struct stat info{};
+    const bool is_there = ::stat(path.c_str(), &info) == 0;
+    const auto changed = is_there ? static_cast<uint64_t>(info.st_mtim.tv_sec) * 1'000'000'000u +
+                                        static_cast<uint64_t>(info.st_mtim.tv_nsec)
+                                  : 0;
+    value = base::mix_key(value, base::mix_key(base::hash_text(own), static_cast<uint64_t>(file.bytes)));
+    value = base::mix_key(value, changed);
   }
   return value;
 }

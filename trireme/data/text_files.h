@@ -60,7 +60,7 @@ class TextFiles {
   /// Whether the user named it, not a folder above it.
   bool is_named(int64_t file) const { return name(files_[static_cast<size_t>(file)]).empty(); }
 
-  /// A hash of all sizes and names below the roots, in order.
+  /// A hash of all sizes, names (below the roots, or of the file that is one) and times of change, in order.
   uint64_t fingerprint() const;
 
  private:

@@ -71,9 +71,10 @@ void TokenSetWriter::prepare_place() const {
   if (fs::exists(json) && !is_ours)
     throw UsageError(
         fmt::format("{} is there and describes no tokenized data set; name another output", json.string()));
-  if (fs::exists(bin) && !is_ours && !fs::exists(with_suffix(prefix_, ".idx")))
-    throw UsageError(
-        fmt::format("{} is there and belongs to no tokenized data set; name another output", bin.string()));
+  for (const fs::path& file : {bin, with_suffix(prefix_, ".mask")})
+    if (fs::exists(file) && !is_ours && !fs::exists(with_suffix(prefix_, ".idx")))
+      throw UsageError(
+          fmt::format("{} is there and belongs to no tokenized data set; name another output", file.string()));
 }
 
 TokenSetWriter::Part TokenSetWriter::reopen(const char* suffix, int64_t bytes) const {
@@ -241,12 +242,12 @@ TokenSetAbout TokenSetWriter::commit(TokenSetAbout about) {
   to_disk(*json_);
   // A set exists if its .idx does: an old .idx is removed first, the new one appears last.
   if (!holds(about.fingerprint)) ::unlink(with_suffix(prefix_, ".idx").c_str());
+  appear(*json_, ".json");  // marks the others as a token set's
   if (mask_) {
     appear(*mask_, ".mask");
   } else {
     ::unlink(with_suffix(prefix_, ".mask").c_str());
   }
-  appear(*json_, ".json");  // marks the .bin as a token set's
   appear(bin_, ".bin");
   appear(idx_, ".idx");
   return about;

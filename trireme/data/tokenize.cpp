@@ -102,7 +102,8 @@ class Job {
     if (TokenSet::exists(options_.output) && !options_.overwrite)
       throw UsageError(fmt::format("{}.idx already exists; name another --output, or replace it with --overwrite",
                                    options_.output.string()));
-    if (!fs::exists(note_path_) || !fs::exists(options_.output.string() + ".bin.part")) return;
+    if (!fs::exists(note_path_)) return;
+    if (!fs::exists(options_.output.string() + ".bin.part")) return require_a_note();
     const uint64_t job = note_.job;
     try {
       note_ = parse_tokenize_note(base::read_side_file(note_path_), note_path_.string());
@@ -119,6 +120,16 @@ class Job {
                       "or start again with --overwrite",
                       note_path_.string()));
     note_ = {.job = job};
+  }
+
+  // A note without its set is left over, and anything else of that name is somebody's.
+  void require_a_note() const {
+    try {
+      parse_tokenize_note(base::read_side_file(note_path_), note_path_.string());
+    } catch (const UsageError&) {
+      throw UsageError(
+          fmt::format("{} is there and belongs to no tokenized data set; name another output", note_path_.string()));
+    }
   }
 
   void encode_rest(TokenSetWriter& writer) {

@@ -29,7 +29,7 @@ TokenizeNote note_of(const nlohmann::json& json) {
                             .sequence_tokens = set.count("sequence_tokens"),
                             .document_sequences = set.count("document_sequences")}};
   for (const nlohmann::json& pair : set.array("long_documents")) {
-    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() || !pair[1].is_number_integer())
+    if (!pair.is_array() || pair.size() != 2 || !base::is_whole_number(pair[0]) || !base::is_whole_number(pair[1]))
       throw UsageError("set.long_documents is no list of pairs");
     note.set.long_documents.emplace_back(base::whole_number(pair[0]), base::whole_number(pair[1]));
   }

@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstring>
 #include <sstream>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
@@ -129,6 +131,10 @@ CsvLogger::CsvLogger(std::filesystem::path path, int64_t resumed_step, Run run) 
       last_step_ = step;
     }
   }
+  if (before_.step > 0) {  // steps behind the last row were like those before it
+    before_.micro_batches = before_.micro_batches * resumed_step / before_.step;
+    before_.step = resumed_step;
+  }
   kept_ = base::join(columns_, ",") + "\n" + kept;
   if (resumed_step == 0 || !std::filesystem::exists(path_)) go_on();
 }
@@ -196,9 +202,22 @@ void CommandLogger::append(const MetricsRow& row) {
   send_waiting();
 }
 
+// A program that ends closes its input a moment before.
+bool CommandLogger::ends_soon() {
+  for (int i = 0; i < 10 && !leaves_out_ && !child_.has_ended(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return child_.has_ended();
+}
+
 void CommandLogger::send_waiting() {
   while (!waiting_.empty()) {
     const ssize_t sent = send(child_.input(), waiting_.data(), waiting_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR && !ends_soon()) {
+      waiting_.clear();  // it has closed its input, and runs
+      if (!std::exchange(leaves_out_, true))
+        say_(fmt::format("warn     train.logger_command {} reads no more lines; the run goes on without it",
+                         fmt::join(words_, " ")));
+    }
     if (sent <= 0) break;
     waiting_.erase(0, static_cast<size_t>(sent));
   }
@@ -279,7 +298,12 @@ void PrometheusServer::serve() {
     if (poll(both, 2, -1) < 0 && errno != EINTR) return;
     if (both[1].revents != 0) return;
     const base::FileDescriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (client.get() < 0) continue;
+    if (client.get() < 0) {  // without a descriptor for it the client stays, and poll would return at once
+      constexpr int kPauseMs = 100;
+      const bool has_gone = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+      if (pollfd wake{wake_.get(), POLLIN, 0}; !has_gone && poll(&wake, 1, kPauseMs) > 0) return;
+      continue;
+    }
     setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
     setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
     std::string request;

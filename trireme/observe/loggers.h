@@ -73,6 +73,7 @@ class CommandLogger final : public Logger {
   void append(const MetricsRow& row) override;
 
  private:
+  bool ends_soon();
   void send_waiting();
 
   std::vector<std::string> words_;

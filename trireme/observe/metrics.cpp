@@ -80,6 +80,11 @@ MetricsRow metrics_row(const base::StepEvent& event) {
   return row;
 }
 
+bool has_later_rows(const std::filesystem::path& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return false;
+  return std::ranges::any_of(read_metrics(path), [&](const MetricsRow& row) { return row.step > step; });
+}
+
 base::StepEvent joined_with_row(base::StepEvent found, const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return found;
   const std::vector<MetricsRow> rows = read_metrics(path);
@@ -210,7 +215,8 @@ MetricsSink::MetricsSink(int64_t resumed_step, bool measured_anew, int64_t log_i
 void MetricsSink::step(const base::StepEvent& event) {
   const bool last = event.max_steps > 0 && event.step >= event.max_steps;
   unwritten_.reset();
-  if (last || event.val_loss || event.is_kept || event.step % log_interval_ == 0)
+  const bool says_anew = resumed_ && measured_anew_;  // before a save: a kill would lose it
+  if (last || event.val_loss || event.is_kept || says_anew || event.step % log_interval_ == 0)
     write(event);
   else
     unwritten_ = event;

@@ -62,6 +62,9 @@ MetricsRow metrics_row(const base::StepEvent& event);
 /// Errors    as read_metrics
 base::StepEvent joined_with_row(base::StepEvent found, const std::filesystem::path& path);
 
+/// Whether the file at `path` has rows of later steps; false if it is not there. Errors    as read_metrics
+bool has_later_rows(const std::filesystem::path& path, int64_t step);
+
 /// The row as one line of JSON, without line end.
 std::string to_json(const MetricsRow& row);
 

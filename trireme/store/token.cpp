@@ -26,10 +26,11 @@ std::string without_space_around(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
 
-// Judges the form: hexadecimal digits, or (base64) letters of both cases with digits, with few repetitions. Of random
-// tokens of 32 hexadecimal digits fewer than one in a million is rejected.
+// Judges the form: hexadecimal digits, or (base64) letters of both cases with digits, with few repetitions. One in
+// 1,500 random tokens in base64 has no digit; it has more different letters than words have. Of random tokens fewer
+// than one in a million is rejected.
 bool looks_random(const std::string& text) {
-  constexpr std::size_t kLeastDifferent = 8, kPiece = 8;
+  constexpr std::size_t kLeastDifferent = 8, kLeastWithoutDigit = 24, kPiece = 8;
   bool hex = true, lower = false, upper = false, digit = false;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -39,8 +40,9 @@ bool looks_random(const std::string& text) {
     upper = upper || std::isupper(byte) != 0;
     digit = digit || std::isdigit(byte) != 0;
   }
-  if (!hex && !(lower && upper && digit)) return false;
-  if (std::set<char>(text.begin(), text.end()).size() < kLeastDifferent) return false;
+  const std::size_t different = std::set<char>(text.begin(), text.end()).size();
+  if (!hex && !(lower && upper && (digit || different >= kLeastWithoutDigit))) return false;
+  if (different < kLeastDifferent) return false;
   for (std::size_t i = 0; i + 2 * kPiece <= text.size(); ++i)
     if (text.find(text.substr(i, kPiece), i + 1) != std::string::npos) return false;
   return true;

@@ -8,10 +8,12 @@
 namespace trireme::text {
 namespace {
 
+// As \w in Rust's expressions, which PyPI's tokenizers look with: joiners are parts of words there.
+bool is_part_of_word(char32_t code) { return is_word(code) || code == 0x200C || code == 0x200D; }
 bool ends_with_word(std::string_view text) {
-  return !text.empty() && is_word(character_before(text.data(), text.data() + text.size()).code);
+  return !text.empty() && is_part_of_word(character_before(text.data(), text.data() + text.size()).code);
 }
-bool starts_with_word(std::string_view text) { return !text.empty() && is_word(character_at(text).code); }
+bool starts_with_word(std::string_view text) { return !text.empty() && is_part_of_word(character_at(text).code); }
 size_t spaces_at_start(std::string_view text) { return text.size() - strip_spaces(text, true, false).size(); }
 size_t without_spaces_at_end(std::string_view text) { return strip_spaces(text, false, true).size(); }
 

@@ -26,8 +26,7 @@ void MergeTable::add(int32_t left, int32_t right, Merge merge) {
   const uint64_t key = key_of(left, right);
   size_t at = slot_of(key);
   while (keys_[at] != kEmpty && keys_[at] != key) at = (at + 1) & mask_;
-  if (keys_[at] == key) return;
-  keys_[at] = key;
+  keys_[at] = key;  // of a merge that is listed twice the later place counts, as in PyPI's tokenizers
   merges_[at] = merge;
 }
 

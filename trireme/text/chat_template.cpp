@@ -84,11 +84,21 @@ class Renderer {
     markup(family_.user.close);
   }
 
+  // A family without a turn for the system puts its text into the next user's.
+  void require_no_system() const {
+    if (!system_.empty())
+      throw UsageError(
+          fmt::format("the chat template {} writes a system message into the user's message behind it, and "
+                      "none follows; leave it out, or put it before a user's message",
+                      family_.name));
+  }
+
   // Where a reply stands: it is the last one; no message follows; the last question stands before it.
   struct Place {
     bool is_last, is_end, is_answer;
   };
   void assistant(const ChatMessage& message, const Place& place) {
+    require_no_system();
     const bool learned = message.learned && (learn_ != Learn::last_reply || place.is_last);
     open_reply(place.is_end && !family_.has_thoughts);
     is_kept_out_ = !message.learned;
@@ -121,7 +131,10 @@ class Renderer {
   /// The next turn is not the first one.
   void go_on() { num_users_ = 1; }
 
-  std::vector<ChatPiece> take() { return std::move(pieces_); }
+  std::vector<ChatPiece> take() {
+    require_no_system();
+    return std::move(pieces_);
+  }
 
  private:
   // As Qwen3's template: a thought that is no message's own stands in the content, before </think>.

@@ -14,7 +14,7 @@ std::vector<int64_t> eos_ids_in(const nlohmann::json& file) {
   if (!file.is_object() || !file.contains("eos_token_id")) return ids;
   const nlohmann::json& eos = file["eos_token_id"];
   for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos}))
-    if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+    if (base::is_whole_number(id)) ids.push_back(id.get<int64_t>());
   return ids;
 }
 

@@ -9,20 +9,19 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 
 namespace trireme::text {
 
 /// `text` for error messages: its first 100 bytes.
-inline std::string shown(std::string_view text) {
-  return text.size() <= 100 ? std::string(text) : fmt::format("{}...", text.substr(0, 100));
-}
+inline std::string shown(std::string_view text) { return base::shortened(text, 100); }
 
 /// An object of a JSON file and its place in the file ("normalizer.normalizers[1]").
 class JsonObject {
  public:
   JsonObject(nlohmann::json&&, std::string) = delete;  // `value` has to outlive this object
   JsonObject(const nlohmann::json& value, std::string place) : value_(value), place_(std::move(place)) {
-    if (!value.is_object()) throw UsageError(fmt::format("{} is not an object", place_));
+    if (!value.is_object()) throw UsageError(fmt::format("{} is not an object", place_.empty() ? "its JSON" : place_));
   }
 
   const std::string& place() const { return place_; }
@@ -54,7 +53,7 @@ class JsonObject {
   }
   int64_t integer(const std::string& key) const {
     const nlohmann::json& found = at(key);
-    if (!found.is_number_integer()) throw UsageError(fmt::format("{} is not a whole number", place_of(key)));
+    if (!base::is_whole_number(found)) throw UsageError(fmt::format("{} is not a whole number", place_of(key)));
     return found.get<int64_t>();
   }
   int64_t integer(const std::string& key, int64_t otherwise) const {

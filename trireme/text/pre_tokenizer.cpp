@@ -1,5 +1,7 @@
 #include "trireme/text/pre_tokenizer.h"
 
+#include <utility>
+
 #include "trireme/text/byte_alphabet.h"
 #include "trireme/text/normalizer.h"
 
@@ -27,9 +29,12 @@ void for_each_member(std::string_view text, const CharacterSet& set, Take take) 
 template <typename Take>
 void for_each_section(const SplitStep& step, std::string_view text, Take take) {
   size_t done = 0;
+  bool is_first = true;
   const auto section = [&](const Regex::Match& match) {
+    // As in PyPI's tokenizers, where a match ends no empty one begins.
+    if (!std::exchange(is_first, false) && match.begin == done && match.end == done) return;
     if (match.begin > done) take(text.substr(done, match.begin - done), step.invert);
-    if (match.end > match.begin) take(text.substr(match.begin, match.end - match.begin), !step.invert);
+    take(text.substr(match.begin, match.end - match.begin), !step.invert);  // perhaps an empty one
     done = match.end;
   };
   if (const auto* regex = std::get_if<Regex>(&step.pattern)) {
@@ -49,6 +54,13 @@ class Joiner {
   Joiner(Behavior behavior, const std::function<void(std::string_view)>&& take) = delete;  // it has to stay
 
   void section(std::string_view text, bool is_match) {
+    if (text.empty()) {  // is no piece, but stands between two
+      const bool ends_one = behavior_ == Behavior::contiguous || behavior_ == Behavior::merged_with_next ||
+                            (behavior_ == Behavior::merged_with_previous && !is_match);
+      if (ends_one) join_if(false, text);
+      waiting_is_match_ = is_match;
+      return;
+    }
     switch (behavior_) {
       case Behavior::removed:
         if (!is_match) take_(text);
@@ -90,7 +102,9 @@ class Joiner {
 
 void split(const SplitStep& step, std::string_view text, const std::function<void(std::string_view)>& take) {
   if (step.behavior == Behavior::isolated) {  // the way of all byte-level tokenizers
-    for_each_section(step, text, [&](std::string_view part, bool) { take(part); });
+    for_each_section(step, text, [&](std::string_view part, bool) {
+      if (!part.empty()) take(part);
+    });
     return;
   }
   Joiner joiner(step.behavior, take);

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/text/regex_program.h"
+#include "trireme/text/unicode_classes.h"
 
 namespace trireme::text {
 namespace {
@@ -21,6 +23,8 @@ class Matcher {
       : begin_(text.data()),
         end_(text.data() + text.size()),
         budget_(budget),
+        of_python_(program.of_python),
+        last_(program.last),
         loops_(size_t(program.num_counters)),
         marks_(size_t(2 * program.num_groups)) {}
 
@@ -35,6 +39,8 @@ class Matcher {
     return found;
   }
   const char* stop() const { return stop_; }
+  /// No match ends there: an empty one has been found there, and Python looks for another that begins there.
+  void forbid_end(const char* at) { forbidden_ = at; }
   /// Where groups begin and end; null for a group that took no part.
   const std::vector<const char*>& marks() const { return marks_; }
 
@@ -53,6 +59,7 @@ class Matcher {
       if (--budget_ < 0) throw UsageError("it takes more than linear time on this text");
       switch (node->kind) {
         case Kind::accept:
+          if (at == forbidden_ && node == last_) return false;
           stop_ = at;
           return true;
         case Kind::set: {
@@ -184,8 +191,8 @@ class Matcher {
 
   bool round(const RegexNode& loop, const char* at) {
     Loop& state = loops_[static_cast<size_t>(loop.counter)];
-    if (state.begin == at && state.rounds >= loop.min)
-      return false;  // a round that takes nothing would repeat for ever
+    // A round that takes nothing would repeat for ever.
+    if (state.begin == at && state.rounds >= loop.min) return !of_python_ && match(loop.next, at);
     const Loop before = state;
     ++state.rounds;
     const bool found = again(loop, at);
@@ -215,20 +222,24 @@ class Matcher {
       case Kind::text_end:
         return at == end_;
       case Kind::line_begin:
-        return at == begin_ || at[-1] == '\n';
+        return at == begin_ || (at[-1] == '\n' && (of_python_ || at != end_));
       case Kind::line_end:
         return at == end_ || *at == '\n';
       case Kind::last_line_end:
         return at == end_ || (*at == '\n' && at + 1 == end_);
       default: {
-        const bool before = at != begin_ && is_word(character_before(begin_, at).code);
-        return before != (at != end_ && is_word(character_at(at, end_).code));
+        const auto is_part = of_python_ ? is_word_of_python : is_word;
+        const bool before = at != begin_ && is_part(character_before(begin_, at).code);
+        return before != (at != end_ && is_part(character_at(at, end_).code));
       }
     }
   }
 
   const char *begin_, *end_;
   int64_t& budget_;
+  bool of_python_;
+  const RegexNode* last_;
+  const char* forbidden_ = nullptr;
   std::vector<Loop> loops_;
   std::vector<const char*> marks_;
   std::vector<Marked> trail_;
@@ -252,15 +263,17 @@ std::vector<std::vector<std::string>> Regex::all_groups(std::string_view text) c
   std::vector<std::vector<std::string>> all;
   Match match{};
   int64_t budget = budget_for(text);
-  for (size_t at = 0; at <= text.size() && find(text, at, budget, match, &all.emplace_back());)
-    at = match.end > match.begin ? match.end : next_character(text, match.end);
+  bool was_empty = false;
+  for (size_t at = 0; find(text, at, budget, match, &all.emplace_back(), was_empty);)
+    at = match.end, was_empty = match.end == match.begin;
   if (!all.empty() && all.back().empty()) all.pop_back();
   return all;
 }
 
-bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& match,
-                 std::vector<std::string>* groups) const try {
+bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& match, std::vector<std::string>* groups,
+                 bool must_advance) const try {
   Matcher matcher(*program_, text, budget);
+  if (must_advance) matcher.forbid_end(text.data() + from);
   const char* end = text.data() + text.size();
   for (const char* at = text.data() + from;;) {
     const bool possible =
@@ -280,7 +293,7 @@ bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& mat
   }
 } catch (const UsageError& error) {
   throw UsageError(fmt::format("the regular expression {} was given up: {}; the {}'s file needs a plainer one",
-                               pattern_.substr(0, 200), error.what(),
+                               base::shortened(pattern_, 200), error.what(),
                                syntax_ == RegexSyntax::python ? "task" : "tokenizer"));
 }
 

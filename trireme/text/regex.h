@@ -66,7 +66,7 @@ class Regex {
   }
   static size_t next_character(std::string_view text, size_t at);
   bool find(std::string_view text, size_t from, int64_t& budget, Match& match,
-            std::vector<std::string>* groups = nullptr) const;
+            std::vector<std::string>* groups = nullptr, bool must_advance = false) const;
 
   std::string pattern_;
   RegexSyntax syntax_;

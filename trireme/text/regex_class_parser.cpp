@@ -23,7 +23,7 @@ char32_t PatternScanner::character() {
   return c.code;
 }
 
-bool PatternScanner::bounds(int& min, int& max) {
+bool PatternScanner::bounds(int& min, int& max, bool& is_one_number) {
   if (!sees('{')) return false;
   const size_t close = pattern_.find('}', at_);
   if (close == std::string_view::npos) return false;
@@ -40,10 +40,11 @@ bool PatternScanner::bounds(int& min, int& max) {
   } else {
     const std::string_view upper = inside.substr(comma + 1);
     const auto high = number(upper);
-    if ((comma > 0 && !low) || (!upper.empty() && !high) || (comma == 0 && upper.empty())) return false;
+    if ((comma > 0 && !low) || (!upper.empty() && !high) || (comma == 0 && upper.empty() && !is_python_)) return false;
     min = low.value_or(0);
     max = high.value_or(-1);
   }
+  is_one_number = comma == std::string_view::npos;
   at_ = close + 1;
   return true;
 }
@@ -70,6 +71,18 @@ char32_t hexadecimal(PatternScanner& scan, int digits) {
   const auto value = base::parse_whole<uint32_t>(text, 16);
   if (!value || *value > 0x10FFFF) scan.fail("a hexadecimal number that is no character");
   return *value;
+}
+
+/// Up to two digits behind \0.
+char32_t octal(PatternScanner& scan) {
+  char32_t value = 0;
+  for (int i = 0; i < 2; ++i)
+    for (char digit = '0'; digit <= '7'; ++digit)
+      if (scan.sees(digit)) {
+        value = value * 8 + (scan.character() - '0');
+        break;
+      }
+  return value;
 }
 
 CharacterSet categories(PatternScanner& scan, bool negated) {
@@ -112,7 +125,7 @@ Escape escape(PatternScanner& scan) {
       if (scan.is_python()) set.add(0x1C, 0x1F);
       return {{}, complement_if(std::move(set), negated)};
     case 'w':
-      return {{}, complement_if(CharacterSet::word(), negated)};
+      return {{}, complement_if(CharacterSet::word(scan.is_python()), negated)};
     case 'd':
       set.add_categories(mask_of(Category::Nd), negated);
       return {{}, std::move(set)};
@@ -126,7 +139,7 @@ Escape escape(PatternScanner& scan) {
     case 'u':
       return {hexadecimal(scan, 4), {}};
     case '0':
-      return {0, {}};
+      return {octal(scan), {}};
     default:
       if ((c >= '1' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
         scan.fail(fmt::format("the escape \\{}", static_cast<char>(c)));

@@ -13,7 +13,7 @@ class PatternScanner {
   explicit PatternScanner(std::string_view pattern, bool is_python = false)
       : pattern_(pattern), is_python_(is_python) {}
 
-  /// In a class, [ and && are themselves, and \s has the four separators of ASCII.
+  /// In a class, [ and && are themselves; \s has the four separators of ASCII, and \w is is_word_of_python.
   bool is_python() const { return is_python_; }
   bool done() const { return at_ >= pattern_.size(); }
   bool sees(char c) const { return !done() && pattern_[at_] == c; }
@@ -22,7 +22,7 @@ class PatternScanner {
   /// Reads one character; fails at the end.
   char32_t character();
   /// Reads "{2}", "{2,}", "{,3}" or "{2,3}" if it comes next; max -1 means any number.
-  bool bounds(int& min, int& max);
+  bool bounds(int& min, int& max, bool& is_one_number);
   /// Reads up to the next `end` and skips it. Returns what came before.
   std::string_view until(char end);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/text/regex_class_parser.h"
 #include "trireme/text/regex_program.h"
 
@@ -157,17 +158,24 @@ class Parser {
   Tree repeated(Tree tree) {
     while (true) {
       int min = 0, max = -1;
+      bool is_interval = false, is_one_number = false;
       if (scan_.take("*")) {
       } else if (scan_.take("+")) {
         min = 1;
       } else if (scan_.take("?")) {
         max = 1;
-      } else if (!scan_.bounds(min, max)) {
+      } else if (scan_.bounds(min, max, is_one_number)) {
+        is_interval = true;
+      } else {
         return tree;
       }
       if (min > kMostRounds || max > kMostRounds) scan_.fail("a repetition of more than 1000");
       if (max >= 0 && max < min) scan_.fail("a repetition whose most is below its least");
-      const Greed greed = scan_.take("?") ? Greed::lazy : scan_.take("+") ? Greed::possessive : Greed::greedy;
+      // In Oniguruma's syntax x{1,3}+ is (?:x{1,3})+, and x{2}? is (?:x{2})?; x{2,2}? is lazy.
+      const bool takes_lazy = python_ || !is_one_number, takes_possessive = python_ || !is_interval;
+      const Greed greed = takes_lazy && scan_.take("?")         ? Greed::lazy
+                          : takes_possessive && scan_.take("+") ? Greed::possessive
+                                                                : Greed::greedy;
       Tree outer{.kind = Tree::Kind::repeat, .greed = greed, .min = min, .max = max};
       outer.parts.push_back(std::move(tree));
       tree = std::move(outer);
@@ -338,14 +346,17 @@ RegexProgram parse_regex(std::string_view pattern, RegexSyntax syntax) try {
   if (pattern.size() > kLongestPattern) throw UsageError("it is longer than 4096 bytes");
   if (!is_utf8(pattern)) throw UsageError("it is not UTF-8");
   RegexProgram program;
+  program.of_python = syntax == RegexSyntax::python;
   const Tree tree = Parser(pattern, syntax, program).parse();
   Linker linker(program);
   program.nodes.push_back({.kind = Kind::accept});
-  program.start = linker.link(tree, &program.nodes.back());
+  program.last = &program.nodes.back();
+  program.start = linker.link(tree, program.last);
   program.first = Linker::first_of(program.start);
   return program;
 } catch (const UsageError& error) {
-  throw UsageError(fmt::format("the regular expression {} cannot be used: {}", pattern.substr(0, 200), error.what()));
+  throw UsageError(
+      fmt::format("the regular expression {} cannot be used: {}", base::shortened(pattern, 200), error.what()));
 }
 
 }  // namespace trireme::text

@@ -64,10 +64,11 @@ struct RegexNode {
 struct RegexProgram {
   std::deque<RegexNode> nodes;
   std::deque<CharacterSet> sets;
-  const RegexNode* start = nullptr;
+  const RegexNode *start = nullptr, *last = nullptr;
   FirstBytes first;
   int num_counters = 0;
   int num_groups = 0;  ///< whose text is kept, in Python's expressions
+  bool of_python = false;  ///< what \b and ^ mean
 };
 
 /// Errors    UsageError

@@ -40,9 +40,9 @@ CharacterSet CharacterSet::spaces() {
   return set;
 }
 
-CharacterSet CharacterSet::word() {
+CharacterSet CharacterSet::word(bool of_python) {
   CharacterSet set;
-  set.add_all(is_word);
+  set.add_all(of_python ? is_word_of_python : is_word);
   return set;
 }
 

@@ -34,7 +34,7 @@ class CharacterSet {
   uint64_t ascii_high() const { return bits_[1]; }  ///< the same for 64 to 127
 
   static CharacterSet spaces();
-  static CharacterSet word();
+  static CharacterSet word(bool of_python);
   static CharacterSet everything_but_newline();
 
  private:

@@ -16,7 +16,7 @@ Vocabulary read_vocabulary(const JsonObject& section) {
   Vocabulary vocabulary;
   vocabulary.reserve(entries.size());
   for (const auto& [token, id] : entries.items()) {
-    if (!id.is_number_integer()) throw UsageError(fmt::format("the id of '{}' is not a whole number", token));
+    if (!base::is_whole_number(id)) throw UsageError(fmt::format("the id of '{}' is not a whole number", token));
     vocabulary.add(token, id.get<int64_t>());
   }
   return vocabulary;

@@ -19,7 +19,7 @@ namespace trireme::text {
 namespace {
 
 constexpr std::string_view kCl100k =
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
+    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
 constexpr std::string_view kO200k =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
@@ -28,7 +28,8 @@ constexpr std::string_view kO200k =
 struct Family {
   std::string_view name, pattern;
   int64_t ranks;  ///< in its published list
-  std::vector<std::string> specials;  ///< in the order of their ids, behind the vocabulary; empty: a gap
+  std::vector<std::string> specials;  ///< in the order of their ids; empty: a gap
+  int64_t first_special = -1;  ///< id of the first; -1: behind the vocabulary
 };
 
 // Llama 3 has 256 of them, most in reserve; from 3.1 on some of those have other names.
@@ -54,7 +55,7 @@ const std::vector<Family>& families() {
       {"llama3", kLlama3Pattern, 128000, llama3_specials()},
       {"gpt2", kGpt2Pattern, 50256, {"<|endoftext|>"}},
       {"r50k", kGpt2Pattern, 50256, {"<|endoftext|>"}},
-      {"p50k", kGpt2Pattern, 50280, {"<|endoftext|>"}}};
+      {"p50k", kGpt2Pattern, 50281, {"<|endoftext|>"}, 50256}};  // in a gap of its list
   return known;
 }
 
@@ -124,10 +125,11 @@ TokenizerParts parse_tiktoken(std::string_view text, const std::string& path) tr
   }
   if (vocabulary.size() == 0) throw UsageError("it has no tokens");
   const Family& family = family_of(path, vocabulary.size());
+  const int64_t first = family.first_special < 0 ? vocabulary.size() : family.first_special;
   std::vector<AddedToken> added;
   for (size_t i = 0; i < family.specials.size(); ++i)
     if (!family.specials[i].empty())
-      added.push_back({.id = static_cast<int32_t>(vocabulary.size() + static_cast<int64_t>(i)),
+      added.push_back({.id = static_cast<int32_t>(first + static_cast<int64_t>(i)),
                        .content = family.specials[i],
                        .special = true});
   TokenizerParts parts = make_parts(std::move(vocabulary), family.pattern, std::move(added), text);

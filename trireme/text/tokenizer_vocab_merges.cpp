@@ -83,14 +83,14 @@ class AddedList {
  public:
   explicit AddedList(const json& vocabulary) : vocabulary_(vocabulary) {
     for (const auto& [token, id] : vocabulary.items())
-      if (id.is_number_integer()) next_ = std::max(next_, id.get<int64_t>() + 1);
+      if (base::is_whole_number(id)) next_ = std::max(next_, id.get<int64_t>() + 1);
   }
 
   /// `entry` has the token's text (`content`) and its flags; a token without an id gets its own or the next one.
   void add(json entry, std::optional<int64_t> id, bool special) {
     const std::string content = text_at(entry, "content");
     if (content.empty() || !seen_.insert(content).second) return;
-    if (const auto known = vocabulary_.find(content); known != vocabulary_.end() && known->is_number_integer())
+    if (const auto known = vocabulary_.find(content); known != vocabulary_.end() && base::is_whole_number(*known))
       id = known->get<int64_t>();
     entry["id"] = id.value_or(next_);
     if (special) entry["special"] = true;

@@ -104,4 +104,6 @@ bool is_word(char32_t c) {
          (c >= 0x1F170 && c <= 0x1F189);
 }
 
+bool is_word_of_python(char32_t c) { return c == '_' || is_in(c, kLetters | mask_of(Nd) | mask_of(Nl) | mask_of(No)); }
+
 }  // namespace trireme::text

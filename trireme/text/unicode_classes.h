@@ -46,5 +46,7 @@ inline constexpr bool is_space(char32_t c) {
 
 /// Part of a word, as \w in regular expressions: alphabetic, mark, decimal digit, connector.
 bool is_word(char32_t code);
+/// The same in Python's expressions: a letter, number of any kind or underscore, and no mark.
+bool is_word_of_python(char32_t code);
 
 }  // namespace trireme::text
