@@ -51,6 +51,16 @@ TEST_F(AdapterFolderTest, AnAdapterOfAnotherBaseIsOneSentence) {
   EXPECT_NE(refusal(small_model(model::Architecture::gpt2)).find("has no place in it"), std::string::npos);
 }
 
+TEST_F(AdapterFolderTest, TwoTensorsOfOneModuleAreRefused) {
+  Tensors named;
+  for (const auto& [name, tensor] : write_adapter(folder, {}, model)) {
+    named["base_model.model." + name] = tensor;
+    named[name] = tensor;
+  }
+  write_safetensors(folder / "adapter_model.safetensors", named);
+  EXPECT_NE(refusal(model).find(" are one"), std::string::npos) << refusal(model);
+}
+
 TEST_F(AdapterFolderTest, AVisionModelsNamesAreUnderstoodOfItsTextHalf) {
   model.is_text_half = true;
   for (const std::string names : {"model.language_model.", "language_model.model."}) {

@@ -122,7 +122,7 @@ TEST(Report, TakesTheJsonOfBenchTrain) {
       "t.json");
   EXPECT_EQ(r.kind, "train");
   ASSERT_EQ(r.rows.size(), 3u);
-  EXPECT_EQ(r.rows[0].shape, "m, 2 ranks, full_shard, bf16-mixed, shm");
+  EXPECT_EQ(r.rows[0].shape, "m, 2 ranks, full_shard, bf16-mixed, shm, 100 tokens");
   EXPECT_DOUBLE_EQ(r.rows[0].rate, 50);
   EXPECT_EQ(r.rows[1].name, "action: Forward");
   EXPECT_DOUBLE_EQ(r.rows[2].median_seconds, 0.75);

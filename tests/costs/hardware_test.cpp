@@ -71,7 +71,8 @@ TEST(Hardware, MistakesInAFileAreToldInOneSentence) {
               HasSubstr("no key memory_rte (did you mean memory_rate?)"));
   EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\nmemory_rate: -1\n")); }),
               HasSubstr("memory_rate must be at least 0"));
-  EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\npeak: {fp32: 1}\n")); }), HasSubstr("needs memory_rate"));
+  EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\npeak: {fp32: 1}\n")); }),
+              HasSubstr(file_of("") + ": a hardware file needs memory_rate"));
   EXPECT_THAT(refusal([] {
                 read_hardware(
                     file_of("name: x\npeak: {fp32: 1}\nmemory_rate: 1\nmeasured: {operations: [\"product fp32\"]}\n"));

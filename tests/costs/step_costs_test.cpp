@@ -121,11 +121,11 @@ TEST(StepCosts, WhatBindsAStepIsNamedByTheAxesThereAre) {
 
 TEST(StepCosts, MuonsProductsTakeTime) {
   engine::Job job{.model = engine::small_llama(), .precision = engine::kMixed};
-  const auto optimizer = [&] { return predicted(job, plain()).causes[static_cast<size_t>(base::Activity::optimizer)]; };
-  const double adamw = optimizer();
+  const auto products = [&] { return predicted(job, plain()).causes[static_cast<size_t>(base::Activity::products)]; };
+  const double adamw = products();
   job.optimizer.rule = optim::Rule::muon;
   job.grouping.matrices_apart = true;
-  EXPECT_GT(optimizer(), adamw);
+  EXPECT_GT(products(), 1.01 * adamw);
 }
 
 TEST(StepCosts, ARankAloneCommunicatesNothing) {

@@ -238,6 +238,11 @@ TEST(Convert, WhatIsThereStaysUnlessForced) {
   checkpoint::overwrite(folder / "photos" / "cat.jpg", "meow");
   forced.out = folder / "photos";
   EXPECT_THAT(convert_refusal(forced), HasSubstr("folder without a model"));
+  const std::string weights = base::read_file(folder / "out" / "model.safetensors");
+  EXPECT_THAT(convert_refusal(
+                  {.source = folder / "out", .out = folder / "out" / "model.safetensors", .to = "gguf", .force = true}),
+              HasSubstr("is read here"));
+  EXPECT_EQ(base::read_file(folder / "out" / "model.safetensors"), weights);
   EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("out", "photos", "x.gguf"));
 }
 
@@ -266,6 +271,14 @@ TEST(Convert, AFileThatIsNotAWholeModelIsRefusedInAndOut) {
               testing::AllOf(HasSubstr("is not a whole model"), HasSubstr("is missing (and 8 more are)"),
                              HasSubstr("one part of several")));
 
+  std::vector<GgufTarget> more = all;  // than the header says
+  for (const GgufTarget& tensor : all)
+    if (tensor.name.starts_with("blk.0."))
+      more.push_back({"blk.1." + tensor.name.substr(6), tensor.shape, tensor.type});
+  write_small(folder / "more.gguf", small_metadata(), more);
+  EXPECT_THAT(convert_refusal({.source = folder / "more.gguf", .out = folder / "out"}),
+              testing::AllOf(HasSubstr("more.gguf holds the tensor 'model.layers.1."), HasSubstr("does not use")));
+
   const checkpoint::Checkpoint whole = checkpoint::open_checkpoint(folder / "whole");
   for (const auto& [name, stored] : whole.tensors) {
     std::vector<checkpoint::TensorSpec> kept;
@@ -289,7 +302,9 @@ TEST(Convert, JsonOfAnotherKindIsRefusedWithItsFile) {
       {"tokenizer.json", R"({"added_tokens": [{"id": 3}]})", "tokenizer.json or tokenizer_config.json has a value"},
       {"tokenizer.json", R"({"model": {"merges": [7]}})", "tokenizer.json or tokenizer_config.json has a value"},
       {"tokenizer.json", R"({"model": {"merges": ["ab"]}})", "the merge 'ab' has no blank"},
-      {"tokenizer.json", R"({"model": null})", "tokenizer.json has no vocabulary"}};
+      {"tokenizer.json", R"({"model": null})", "tokenizer.json has no vocabulary"},
+      {"tokenizer.json", R"({"model": {"merges": ["a c"]}})",
+       "the tokenizer tokenizer.json cannot be used: merge 0 is about 'ac', which"}};
   for (const auto& [name, patch, refusal] : cases) {
     const std::string sound = base::read_file(folder / "model" / name);
     nlohmann::json changed = nlohmann::json::parse(sound);

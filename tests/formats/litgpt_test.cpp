@@ -149,7 +149,7 @@ TEST(LitGpt, a_model_that_lacks_a_tensor_is_refused_in_and_out) {
   model::ModelConfig config = small(model::Architecture::llama);
   config.tie_word_embeddings = false;
   const checkpoint::MemorySource source = hugging_face(config);
-  const std::vector<TensorSpec> ours = source.tensors();
+  const std::vector<TensorSpec>& ours = source.tensors();
   const std::vector<TensorSpec> lit = MappedSource(source, hugging_face_to_litgpt(ours, config)).tensors();
   for (const char* name : {"ours", "lit"}) std::filesystem::create_directory(folder / name);
   checkpoint::overwrite(folder / "ours/config.json", config.to_hugging_face_json("float32"));
@@ -171,6 +171,9 @@ TEST(LitGpt, a_model_that_lacks_a_tensor_is_refused_in_and_out) {
     EXPECT_THAT(refusal_without("ours", ours, lost), HasSubstr("'" + ours[lost].name + "'"));
   for (size_t lost = 0; lost < lit.size(); ++lost)
     EXPECT_THAT(refusal_without("lit", lit, lost), HasSubstr("is not a whole model")) << lit[lost].name;
+  std::vector<TensorSpec> more = lit;  // than the configuration says
+  more.push_back({.name = "transformer.h.9.norm_1.weight", .shape = {config.hidden_size}, .dtype = Dtype::f32});
+  EXPECT_THAT(refusal_without("lit", more, more.size()), HasSubstr("'model.layers.9.input_layernorm.weight'"));
   EXPECT_EQ(refusal_without("ours", ours, ours.size()), "no error");
   EXPECT_EQ(refusal_without("lit", lit, lit.size()), "no error");
 }

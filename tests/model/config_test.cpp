@@ -270,7 +270,42 @@ TEST(HuggingFaceConfig, FieldsThatChangeTheMathematicsAreRefusedByName) {
   EXPECT_THAT(refusal(R"({"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 4})"),
               HasSubstr("does not divide"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "num_hidden_layers": 2000000000})"), HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "vocab_size": 18446744073709551615})"),
+              HasSubstr("vocab_size is 18446744073709551615; it must be a whole number"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_size": 2147483648, "head_dim": 2147483648})"),
+              HasSubstr("parameters; there can be 2^56"));
+  EXPECT_THAT(refusal(R"({"model_type": "gemma2", "final_logit_softcapping": 1e-19})"), HasSubstr("above 0"));
   EXPECT_THAT(refusal("{"), HasSubstr("not a usable config.json"));
+}
+
+TEST(ModelConfig, MoreBlocksContinueThePatternOfWindows) {
+  const auto windows = [](const char* json, int64_t blocks) {
+    ModelConfig c = parse_hugging_face_config(json, "config.json");
+    set_num_hidden_layers(c, blocks);
+    std::string all;
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i) all += c.window(i) > 0 ? 's' : 'f';
+    return all;
+  };
+  EXPECT_EQ(windows(R"({"model_type": "gemma3_text", "num_hidden_layers": 4, "sliding_window": 8,
+                        "sliding_window_pattern": 2})",
+                    8),
+            "sfsfsfsf");
+  EXPECT_EQ(windows(R"({"model_type": "gemma3_text", "num_hidden_layers": 4, "sliding_window": 8})", 12),
+            "sssssfsssssf");
+  EXPECT_EQ(windows(R"({"model_type": "smollm3", "num_hidden_layers": 4, "use_sliding_window": true,
+                        "sliding_window": 8})",
+                    8),
+            "fffsfffs");
+}
+
+TEST(ModelConfig, TheOwnTypeChangesNothing) {
+  const ModelConfig c = parse_hugging_face_config(
+      R"({"model_type": "qwen2", "num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 8,
+          "max_window_layers": 2, "rope_scaling": {"rope_type": "yarn", "factor": 4}})",
+      "config.json");
+  ModelConfig same = c;
+  set_architecture(same, Architecture::qwen2);
+  EXPECT_EQ(same, c);
 }
 
 TEST(Model, ATiedHeadSharesAGroupOfItsOwn) {

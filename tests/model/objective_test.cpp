@@ -84,6 +84,15 @@ TEST(Objective, RewardsDependOnNoOrderOfLosses) {
   }
 }
 
+TEST(Objective, AReplyThatIsCertainHasAFiniteSlope) {
+  const PairSums certain{.chosen = 0, .rejected = -5, .chosen_tokens = 3, .rejected_tokens = 2};
+  PairSums nearly = certain;
+  nearly.chosen = -3e-9;
+  const PairJudgement a = judge_pair(with(PairLoss::orpo), certain), b = judge_pair(with(PairLoss::orpo), nearly);
+  EXPECT_TRUE(std::isfinite(a.loss) && std::isfinite(a.d_rejected));
+  EXPECT_NEAR(a.d_chosen / b.d_chosen, 1, 1e-3);
+}
+
 TEST(Objective, ALikelihoodCountsWithTheWeightsOfItsLosses) {
   Objective objective = with(PairLoss::sigmoid);
   EXPECT_EQ(objective.likelihood_weight(), 0);

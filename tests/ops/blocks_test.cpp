@@ -1,8 +1,10 @@
 // Matrices in blocks of few bits. Whether they are bitsandbytes' and GGUF's to the bit is judged by
 // tests/checkpoint/blocks_judge.py and tests/formats/gguf_judge.py.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -132,6 +134,21 @@ TEST(Blocks, RefuseValuesThatAreNotFinite) {
   EXPECT_THROW(quantized(BlockFormat::q8_0, {65536.0f * 127}, 64), ShapeError);
   EXPECT_THROW(quantized(BlockFormat::q4_0, {65536.0f * 8}, 64), ShapeError);
   EXPECT_EQ(quantized(BlockFormat::q4_0, {65504.0f * 8}, 64).scales.front(), -65504.0f);
+}
+
+TEST(Blocks, NameTheTensorThatHasNone) {
+  const auto read = [](int64_t begin, int64_t end, float* values) {
+    std::fill(values, values + (end - begin), begin == 0 ? 1.0f : std::numeric_limits<float>::infinity());
+  };
+  const int64_t one_piece = 1 << 20;
+  EXPECT_EQ(quantize(BlockFormat::nf4, one_piece, "m", read).codes,
+            quantized(BlockFormat::nf4, std::vector<float>(one_piece, 1.0f), one_piece).codes);
+  try {
+    quantize(BlockFormat::nf4, one_piece + 64, "model.weight", read);
+    FAIL() << "an infinite value has no block";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("model.weight cannot be quantized: a value is infinite"));
+  }
 }
 
 TEST(Blocks, TheDynamicMapIsAscendingAndHasBothEnds) {

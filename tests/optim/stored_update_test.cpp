@@ -51,6 +51,15 @@ TEST(StoredUpdate, IsTheUpdateInFloat32RoundedOnce) {
     }
 }
 
+TEST(StoredUpdate, WeightsToComputeWithAreTakenBeforeWhatRoundingLoses) {
+  StoredSpan s = span_of(at::kBFloat16, at::kFloat);
+  s.compensation = at::zeros({kCount}, at::kBFloat16), s.compute = at::empty({kCount}, at::kFloat);
+  const StoredSpan wide = widened(s);
+  optimizer_update(wide.master, wide.state, wide.gradient, {}, kSegments, kStep);
+  update_stored(s, kSegments, kStep);
+  EXPECT_TRUE(at::equal(s.compute, wide.master));
+}
+
 TEST(StoredUpdate, TheNormOfTwoBytesIsThatOfTheirValues) {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     const at::Tensor gradient = draw(dtype, 4), of_two = at::empty({25}, at::kDouble), of_four = at::empty_like(of_two);

@@ -92,6 +92,14 @@ std::vector<Example> examples() {
                    .offload = everything,
                    .step_tile = 3 * 4096,
                    .steps_in_backward = true});
+  for (const auto& frozen : {std::set<int>{0, 1}, {2, 3}})  // a stage that trains nothing
+    all.push_back({.blocks = 2,
+                   .strategy = Strategy::zero2,
+                   .micro_batches = 2,
+                   .pipeline = "1f1b",
+                   .stage_ranks = 2,
+                   .frozen = frozen,
+                   .steps_in_backward = true});
   for (const PipelineSchedule& s : pipeline_schedules())
     for (int ranks : {2, 4})
       for (bool tied : {false, true})

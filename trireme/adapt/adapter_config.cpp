@@ -150,8 +150,7 @@ class Reader {
     if (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
         std::abs(value.get<double>()) < 1e15)
       return static_cast<int64_t>(value.get<double>());
-    if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX))
-      refuse(key, "it must hold whole numbers");
+    if (!base::is_whole_number(value)) refuse(key, "it must hold whole numbers");
     return value.get<int64_t>();
   }
   std::string text(const char* key, const json& value) const {
@@ -176,7 +175,8 @@ void check_kind(Reader& keys) {
 }
 
 bool is_neutral(const json& value) {
-  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+  return value.is_null() || value == false || (value.is_structured() && value.empty()) ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
 /// Where training starts. The folder holds the values themselves, so only those ways matter that change the base.

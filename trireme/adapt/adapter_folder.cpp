@@ -184,7 +184,8 @@ FittedAdapter fit(const AdapterFolder& folder, const model::ModelConfig& config)
         misfits.add(file_name, fmt::format("its tensor '{}' is {}, which holds no plain numbers", file_name,
                                            checkpoint::dtype_name(stored.dtype)));
       }
-      matched.insert(name);
+      if (!matched.insert(name).second)
+        misfits.add(file_name, fmt::format("its tensors '{}' and '{}' are one", fitted.file_names[name], file_name));
       fitted.file_names[name] = file_name;
     } else if (const auto copy = copied_from(name, modules)) {
       fitted.base_copies[file_name] = *copy;

@@ -62,8 +62,10 @@ std::vector<std::pair<std::string, Number>> patterns(const char* key,
     const char* begin = equals == std::string::npos ? end : text.data() + equals + 1;
     if (const auto [at, error] = std::from_chars(begin, end, number); error != std::errc() || at != end || begin == end)
       throw UsageError(fmt::format("{} holds '{}', which is not a name with a number: q_proj=16", key, text));
-    if (!std::isfinite(static_cast<double>(number)) || number <= 0)
-      throw UsageError(fmt::format("{} holds '{}', and its number must be above 0 and finite: q_proj=16", key, text));
+    constexpr double kMost = 1 << 20;
+    if (!(static_cast<double>(number) <= kMost) || number <= 0)
+      throw UsageError(
+          fmt::format("{} holds '{}', and its number must be above 0 and at most 2^20: q_proj=16", key, text));
     pairs.emplace_back(text.substr(0, equals), number);
   }
   return pairs;

@@ -35,7 +35,7 @@ const std::vector<std::byte>& noise() {
 
 void write_pieces(const std::filesystem::path& path, int64_t bytes, int64_t piece, bool reserve) {
   const base::FileDescriptor file = base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  if (reserve) posix_fallocate(file.get(), 0, bytes);  // if the file system cannot reserve, the writes succeed anyway
+  if (reserve) base::reserve_bytes(file.get(), bytes);  // if the file system cannot reserve, the writes succeed anyway
   for (int64_t at = 0; at < bytes; at += piece)
     base::write_at(file, std::span(noise()).first(std::min(piece, bytes - at)), at, path);
   checkpoint::flush(file, path);

@@ -64,9 +64,11 @@ Calls update(Pool& p, const Widths& w, int64_t T) {
     while (state.size() < optim::state_names(options).size()) state.push_back(p.positive({n}, w.wide()));
   const at::Tensor work =
       at::empty({optim::step_work_bytes(kRule, segments, master.scalar_type(), compute.scalar_type())}, at::kByte);
-  return Calls{[=] {
-    const std::shared_ptr<model::ParameterSpec> kept = matrix;
-    optim::step_group({master, state, gradient, compute, work}, segments, options, [](const at::Tensor&) {});
+  const bool is_half = w.dtype == at::kHalf;  // whose copy a step converts behind the update, as here
+  return Calls{[=, kept = matrix] {
+    optim::step_group({master, state, gradient, is_half ? at::Tensor() : compute, work}, segments, options,
+                      [](const at::Tensor&) {});
+    if (is_half) compute.copy_(master);
   }};
 }
 

@@ -99,9 +99,11 @@ Report report_of_train(const Json& j) {
     if (j.contains(name)) read(j.at(name), value);
   });
   report.kind = "train";
-  const std::string shape = fmt::format("{}, {} ranks, {}, {}, {}", j.at("model").get<std::string>(),
-                                        base::whole_number(j.at("ranks")), j.at("strategy").get<std::string>(),
-                                        j.at("precision").get<std::string>(), j.at("backend").get<std::string>());
+  std::string shape = fmt::format("{}, {} ranks, {}, {}, {}, {} tokens", j.at("model").get<std::string>(),
+                                  base::whole_number(j.at("ranks")), j.at("strategy").get<std::string>(),
+                                  j.at("precision").get<std::string>(), j.at("backend").get<std::string>(),
+                                  j.at("tokens_per_step").get<double>());
+  if (j.contains("threads")) shape += fmt::format(", {} threads", j.at("threads").dump());
   const auto seconds = j.at("step_seconds").get<std::vector<double>>();
   Row step{.name = "step", .shape = shape, .unit = "tokens/s"};
   set_step_times(step, seconds, j.at("tokens_per_step").get<double>());

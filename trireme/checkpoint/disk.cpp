@@ -16,11 +16,8 @@ namespace trireme::checkpoint {
 
 base::FileDescriptor create_file(const std::filesystem::path& path, int64_t bytes) {
   base::FileDescriptor file = base::open_file(path, O_RDWR | O_CREAT | O_EXCL, 0666);
-  int code = 0;
-  do {
-    code = bytes > 0 ? ::posix_fallocate(file.get(), 0, bytes) : 0;
-  } while (code == EINTR);
-  if (code != 0) base::throw_file_error(fmt::format("reserve {} for", base::plural(bytes, "byte")), path, code);
+  if (const int code = base::reserve_bytes(file.get(), bytes); code != 0)
+    base::throw_file_error(fmt::format("reserve {} for", base::plural(bytes, "byte")), path, code);
   return file;
 }
 

@@ -126,9 +126,12 @@ TemporaryFolder::~TemporaryFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-void TemporaryFolder::publish(const fs::path& target) {
+void TemporaryFolder::publish(const fs::path& target, bool may_replace) {
   base::fsync_directory(path_);
-  if (!fs::exists(target)) {
+  if (!may_replace) {
+    base::rename_to_new(path_, target);
+    path_.clear();
+  } else if (!fs::exists(target)) {
     rename_folder(path_, target);
     path_.clear();
   } else if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {

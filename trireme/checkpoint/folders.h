@@ -53,7 +53,8 @@ class TemporaryFolder {
   const std::filesystem::path& path() const { return path_; }
   /// Renames the folder to `target` and flushes out_dir. The same rename swaps out an older `target`, which is then
   /// deleted.
-  void publish(const std::filesystem::path& target);
+  /// Errors    base::FileError; unless it `may_replace` one, that of a `target` that is there
+  void publish(const std::filesystem::path& target, bool may_replace = true);
 
  private:
   std::filesystem::path path_;

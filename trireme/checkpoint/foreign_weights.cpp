@@ -67,7 +67,7 @@ std::string advice_on_deepspeed(const fs::path& folder) {
   return fmt::format(
       "{} holds a checkpoint of DeepSpeed, which is not read: python {} {} OUT --safe_serialization writes its "
       "weights to OUT; copy config.json and the tokenizer there, and name OUT",
-      folder.string(), (run / "zero_to_fp32.py").string(), run.string());
+      folder.string(), base::shell_quoted((run / "zero_to_fp32.py").string()), base::shell_quoted(run.string()));
 }
 
 std::string advice_on_foreign_weights(const fs::path& folder) {

@@ -17,7 +17,7 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr std::string_view kQuantState = ".quant_state.bitsandbytes__";
-constexpr int64_t kMostStateBytes = 4096, kWidenedElements = 1 << 20;
+constexpr int64_t kMostStateBytes = 4096;
 
 [[noreturn]] void fail(const Checkpoint& c, const std::string& tensor, const std::string& problem) {
   throw CheckpointError(fmt::format("{}: the matrix '{}' in 4 bits {}", c.path.string(), tensor, problem),
@@ -124,15 +124,9 @@ class Made : public LastTensor {
 
  private:
   ops::Quantized make(const std::string& name) const override {
-    const int64_t elements = files_.tensor(name).elements;
-    ops::Quantizer quantizer(format_, elements);
-    std::vector<float> values(static_cast<size_t>(std::min(elements, kWidenedElements)));
-    for (int64_t begin = 0; begin < elements; begin += kWidenedElements) {
-      const int64_t end = std::min(elements, begin + kWidenedElements);
-      read_piece(files_, {name, begin, end, values.data(), Dtype::f32});
-      quantizer.add(begin, end - begin, values.data());
-    }
-    return quantizer.finish();
+    return ops::quantize(format_, files_.tensor(name).elements, name, [&](int64_t begin, int64_t end, float* values) {
+      read_piece(files_, {name, begin, end, values, Dtype::f32});
+    });
   }
 
   Checkpoint files_;

@@ -62,6 +62,7 @@ class Rewrite {
     request_.out_dir = base::parent_of(target);
     request_.name = target.filename().string();
     request_.elsewhere = kOtherPlace;
+    request_.may_replace = false;
     request_.step = source_.step;
     request_.ruined = source_.manifest.ruined;
     request_.max_shard_bytes = options.max_shard_bytes;

@@ -60,6 +60,7 @@ struct SaveRequest {
   /// Why the training has diverged, if the caller knows. The values of the pieces may show divergence too (extreme.h).
   /// In both cases the checkpoint is marked as ruined (good.h).
   std::string ruined = {};
+  bool may_replace = true;  ///< a folder of this name; false: an error, if another process makes one meanwhile
   int keep_last = 0;  ///< how many good checkpoints stay; 0 keeps all
   /// Folders and files that the run was started with. A checkpoint that is or contains one of them is never deleted.
   /// Paths that do not exist are ignored.

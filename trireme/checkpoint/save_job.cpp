@@ -206,7 +206,7 @@ void SaveJob::publish(const std::vector<uint64_t>& hashes) {
   const std::string text = manifest_to_json(manifest);
   write_new_file(folder_ / kManifestName, text);
   result_.bytes += std::ssize(text);
-  temporary_->publish(result_.path);
+  temporary_->publish(result_.path, request_.may_replace);
   try {  // the save has succeeded already, so trouble here is a warning
     temporary_.reset();
     result_.removed =

@@ -88,6 +88,19 @@ std::string nearest_hint(const std::string& word, const std::vector<std::string>
   return near ? fmt::format(" (did you mean {}?)", *near) : "";
 }
 
+void check(const Hardware& h, const std::string& where, config::Problems& problems) {
+  const auto refuse = [&](const std::string& what, const char* hint) {
+    problems.add(fmt::format("{}: {}", where, what), {}, hint);
+  };
+  if (h.name.empty()) refuse("a hardware file needs a name", "name: H100");
+  if (h.peak.fp32 <= 0 && h.operations.empty())
+    refuse("a hardware file needs peak.fp32", "peak: {fp32: 67} is 67 TFLOP/s");
+  if (h.memory > 0 && h.reserved >= h.memory)
+    refuse(fmt::format("reserved {:g} GB leaves nothing of a device's memory of {:g} GB", h.reserved, h.memory),
+           "reserved is the part of memory that driver and libraries take, such as 0.6");
+  if (h.memory_rate <= 0) refuse("a hardware file needs memory_rate", "memory_rate: 3350 is 3,350 GB/s");
+}
+
 Hardware parse_hardware(const std::string& text, const std::string& where) {
   Hardware h;
   const config::Table table({section(h)});
@@ -102,7 +115,8 @@ Hardware parse_hardware(const std::string& text, const std::string& where) {
     if (const auto refusal = config::assign(*row, given))
       problems.add(refusal->headline, {given.source}, refusal->hint);
   }
-  if (problems.empty()) table.sections().front().check(problems);
+  problems.throw_if_any();
+  check(h, where, problems);
   problems.throw_if_any();
   read_measured(h, where);
   return h;
@@ -126,58 +140,46 @@ config::Section section(Hardware& h) {
       gigabytes{.unit = "GB", .at_least = 0};
   return {.name = "",
           .title = "hardware",
-          .rows =
-              {
-                  {"name", &h.name, "its name", {.example = "H100"}},
-                  {"about", &h.about, "what it is, and where the figures come from", {.may_be_empty = true}},
-                  {"memory", &h.memory, "memory of a device, in 1e9 bytes", gigabytes},
-                  {"reserved", &h.reserved, "of it, what driver and libraries take", gigabytes},
-                  {"memory_rate", &h.memory_rate, "rate of the memory", rate},
-                  {"launch", &h.launch, "time between two operations", micro},
-                  {"peak.fp64", &h.peak.fp64, "products of float64", tera},
-                  {"peak.fp32", &h.peak.fp32, "products of float32", tera},
-                  {"peak.tf32", &h.peak.tf32, "products of float32 in tf32", tera},
-                  {"peak.fp16", &h.peak.fp16, "products of float16", tera},
-                  {"peak.bf16", &h.peak.bf16, "products of bfloat16", tera},
-                  {"peak.fp8", &h.peak.fp8, "products of 8 bits", tera},
-                  {"share.product", &h.share.product, "of the peak, by large products", share},
-                  {"share.product_half",
-                   &h.share.product_half,
-                   "rows or columns at which a product reaches half of it",
-                   {.at_least = 0}},
-                  {"share.attention", &h.share.attention, "of the peak, by attention", share},
-                  {"share.memory", &h.share.memory, "of the memory's rate, by operations that move bytes", share},
-                  {"devices", &h.devices, "devices of a machine", {.at_least = 1, .at_most = 4096}},
-                  {"inside.rate", &h.inside.rate, "from a device to another of its machine", rate},
-                  {"inside.latency", &h.inside.latency, "of a message there", micro},
-                  {"inside.share", &h.inside.share, "of the rate, by large collectives", share},
-                  {"between.rate", &h.between.rate, "from a device to one of another machine", rate},
-                  {"between.latency", &h.between.latency, "of a message there", micro},
-                  {"between.share", &h.between.share, "of the rate, by large collectives", share},
-                  {"host.memory", &h.host_memory, "memory of a machine", gigabytes},
-                  {"host.rate", &h.host_rate, "from a device to its machine's memory", rate},
-                  {"disk.rate", &h.disk_rate, "of a machine's disk, which reads and writes at once", rate},
-                  {"disk.read_rate", &h.disk_read_rate, "of a disk that only reads; 0: the same", rate},
-                  {"disk.write_rate", &h.disk_write_rate, "of a disk that only writes; 0: the same", rate},
-                  {"disk.work", &h.disk_work, "of a core for a GB of it", {.unit = "s", .at_least = 0}},
-                  {"price.hour", &h.price, "of a device and hour, an example", {.at_least = 0}},
-                  {"price.currency", &h.currency, "of the price"},
-                  {"price.date", &h.price_date, "when it was asked", {.may_be_empty = true}},
-                  {"shares_cores", &h.shares_cores, "collectives are moved by the cores that compute"},
-                  {"measured.operations", &h.operations,
-                   "what operations took: name, dtype, ranks x threads, m, n, k, seconds"},
-                  {"measured.collectives", &h.collectives, "what collectives took: name, ranks, bytes, seconds"},
-              },
-          .check = [&h](config::Problems& problems) {
-            if (h.name.empty()) problems.add("a hardware file needs a name", {}, "name: H100");
-            if (h.peak.fp32 <= 0 && h.operations.empty())
-              problems.add("a hardware file needs peak.fp32", {}, "peak: {fp32: 67} is 67 TFLOP/s");
-            if (h.memory > 0 && h.reserved >= h.memory)
-              problems.add(
-                  fmt::format("reserved {:g} GB leaves nothing of a device's memory of {:g} GB", h.reserved, h.memory),
-                  {}, "reserved is the part of memory that driver and libraries take, such as 0.6");
-            if (h.memory_rate <= 0)
-              problems.add("a hardware file needs memory_rate", {}, "memory_rate: 3350 is 3,350 GB/s");
+          .rows = {
+              {"name", &h.name, "its name", {.example = "H100"}},
+              {"about", &h.about, "what it is, and where the figures come from", {.may_be_empty = true}},
+              {"memory", &h.memory, "memory of a device, in 1e9 bytes", gigabytes},
+              {"reserved", &h.reserved, "of it, what driver and libraries take", gigabytes},
+              {"memory_rate", &h.memory_rate, "rate of the memory", rate},
+              {"launch", &h.launch, "time between two operations", micro},
+              {"peak.fp64", &h.peak.fp64, "products of float64", tera},
+              {"peak.fp32", &h.peak.fp32, "products of float32", tera},
+              {"peak.tf32", &h.peak.tf32, "products of float32 in tf32", tera},
+              {"peak.fp16", &h.peak.fp16, "products of float16", tera},
+              {"peak.bf16", &h.peak.bf16, "products of bfloat16", tera},
+              {"peak.fp8", &h.peak.fp8, "products of 8 bits", tera},
+              {"share.product", &h.share.product, "of the peak, by large products", share},
+              {"share.product_half",
+               &h.share.product_half,
+               "rows or columns at which a product reaches half of it",
+               {.at_least = 0}},
+              {"share.attention", &h.share.attention, "of the peak, by attention", share},
+              {"share.memory", &h.share.memory, "of the memory's rate, by operations that move bytes", share},
+              {"devices", &h.devices, "devices of a machine", {.at_least = 1, .at_most = 4096}},
+              {"inside.rate", &h.inside.rate, "from a device to another of its machine", rate},
+              {"inside.latency", &h.inside.latency, "of a message there", micro},
+              {"inside.share", &h.inside.share, "of the rate, by large collectives", share},
+              {"between.rate", &h.between.rate, "from a device to one of another machine", rate},
+              {"between.latency", &h.between.latency, "of a message there", micro},
+              {"between.share", &h.between.share, "of the rate, by large collectives", share},
+              {"host.memory", &h.host_memory, "memory of a machine", gigabytes},
+              {"host.rate", &h.host_rate, "from a device to its machine's memory", rate},
+              {"disk.rate", &h.disk_rate, "of a machine's disk, which reads and writes at once", rate},
+              {"disk.read_rate", &h.disk_read_rate, "of a disk that only reads; 0: the same", rate},
+              {"disk.write_rate", &h.disk_write_rate, "of a disk that only writes; 0: the same", rate},
+              {"disk.work", &h.disk_work, "of a core for a GB of it", {.unit = "s", .at_least = 0}},
+              {"price.hour", &h.price, "of a device and hour, an example", {.at_least = 0}},
+              {"price.currency", &h.currency, "of the price"},
+              {"price.date", &h.price_date, "when it was asked", {.may_be_empty = true}},
+              {"shares_cores", &h.shares_cores, "collectives are moved by the cores that compute"},
+              {"measured.operations", &h.operations,
+               "what operations took: name, dtype, ranks x threads, m, n, k, seconds"},
+              {"measured.collectives", &h.collectives, "what collectives took: name, ranks, bytes, seconds"},
           }};
 }
 

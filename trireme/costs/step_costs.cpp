@@ -10,7 +10,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/collective.h"
+#include "trireme/optim/settings.h"
 #include "trireme/plan/activity.h"
+#include "trireme/plan/stage_plans.h"
 
 namespace trireme::costs {
 namespace {
@@ -51,8 +53,12 @@ std::vector<int> ranks_of(const plan::StepPlan& plan, const Action& a) {
     }
     case schedule::QueueKind::send:
     case schedule::QueueKind::receive:
-    case schedule::QueueKind::tied:
       return plan.groups.stages;
+    case schedule::QueueKind::tied: {
+      std::vector<int> holders;
+      for (const int stage : plan.holders(a.owner)) holders.push_back(plan.groups.stages[static_cast<size_t>(stage)]);
+      return holders;
+    }
     default:
       return {};
   }
@@ -90,6 +96,9 @@ class Coster {
  public:
   Coster(const plan::StepPlan& plan, const Machines& machines) : plan_(plan), machines_(machines), recorder_(plan) {}
 
+  /// Whose lists come next.
+  void set_stage(size_t stage) { stage_ = stage; }
+
   /// What an action takes, and by cause of its `compute` part; its operations are added to `flops`.
   schedule::ActionCost cost(const schedule::Schedule& s, const Action& a, CauseSeconds& causes, Flops& flops) {
     if (schedule::is_computation(a.kind)) return {.compute = computation(s, a, causes, flops)};
@@ -97,7 +106,8 @@ class Coster {
       case ActionKind::load_batch:
         return {.compute = add(causes, base::Activity::data, 1e-6 * machines_.hardware.launch)};
       case ActionKind::step:
-        return {.compute = add(causes, base::Activity::optimizer, step(a.owner, a.part))};
+        return {.compute = add(causes, base::Activity::optimizer, step(a.owner, a.part)) +
+                           add(causes, base::Activity::products, orthogonalizing(a.owner))};
       case ActionKind::clip:
         return {};
       case ActionKind::sum_squares:
@@ -146,14 +156,14 @@ class Coster {
                                          .m = elements,
                                          .n = 1,
                                          .k = 1,
-                                         .bytes = double(elements) * each}) +
-           (storage.rule == optim::Rule::muon ? orthogonalizing(g) : 0);
+                                         .bytes = double(elements) * each});
   }
 
   // Muon's products (optim/by_tensor.cpp).
   double orthogonalizing(int g) const {
     constexpr int kSteps = 5;
     const plan::GroupStorage& storage = plan_.storage[static_cast<size_t>(g)];
+    if (storage.rule != optim::Rule::muon) return 0;
     const at::ScalarType dtype = storage.compute == at::kBFloat16 ? storage.compute : storage.master;
     const auto product = [&](const char* name, int64_t m, int64_t n, int64_t k) {
       return operation_seconds(machines_, {.name = name,
@@ -211,7 +221,9 @@ class Coster {
   schedule::ActionCost communication(const schedule::Schedule& s, const Action& a, CauseSeconds& causes) {
     schedule::ActionCost cost;
     if (a.kind == ActionKind::gather_norm) cost.compute = add(causes, base::Activity::optimizer, norm_partials(s, a));
-    const std::vector<int> ranks = ranks_of(plan_, a);
+    std::vector<int> ranks = ranks_of(plan_, a);
+    if (a.queue.peer >= 0)
+      ranks = {plan_.groups.stages[stage_], plan_.groups.stages[static_cast<size_t>(a.queue.peer)]};
     const bool is_norm = a.kind == ActionKind::gather_norm;
     const base::Activity sums = is_norm ? base::Activity::communication : plan::activity_of(plan_, a);
     if (machines_.hardware.shares_cores) {
@@ -237,6 +249,7 @@ class Coster {
   const plan::StepPlan& plan_;
   const Machines& machines_;
   WorkRecorder recorder_;
+  size_t stage_ = 0;
 };
 
 bool is_on_disk(const Action& a) { return schedule::is_transfer(a.kind) && a.queue.lane == schedule::kDiskLane; }
@@ -343,12 +356,16 @@ Prediction predict(const model::Model& model, const plan::StepPlan& plan, const 
   Prediction p;
   p.lists = plan::stage_lists(model, plan, schedule::List::train);
   p.programs = plan::rank_programs(plan, p.lists);
-  Coster coster(plan, machines);
+  // Where tensors stay whole, ranks own unlike amounts, and the step takes as long as the fullest one.
+  plan::StepPlan fullest = plan;
+  if (optim::is_by_tensor(plan.request.optimizer.rule)) fullest.request.rank = plan::fullest_alike(plan);
+  Coster coster(fullest, machines);
   std::vector<CauseSeconds> causes(p.lists.size());
   for (size_t i = 0; i < p.lists.size(); ++i) {
     const schedule::Schedule& list = p.lists[i];
     std::vector<schedule::ActionCost> costs;
     Flops flops;
+    coster.set_stage(i);
     for (const Action& a : list.actions) costs.push_back(coster.cost(list, a, causes[i], flops));
     p.costs[&list] = std::move(costs);
     const double ranks = double(plan.request.mesh.world_size()) / double(p.lists.size());

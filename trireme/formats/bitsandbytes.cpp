@@ -15,8 +15,6 @@
 namespace trireme::formats {
 namespace {
 
-constexpr int64_t kPieceElements = 1 << 20;
-
 /// Bytes of the JSON object. Nested, its length depends on a number of the whole matrix: spaces follow the text.
 int64_t state_bytes(const TensorSpec& matrix, base::BlockFormat format) {
   constexpr int64_t kMostDigits = 24;
@@ -56,15 +54,10 @@ void BlockSource::add(size_t source, Kind kind, const std::string& suffix, std::
 const ops::Quantized& BlockSource::whole(size_t source) const {
   if (source == last_) return *whole_;
   whole_.reset();
-  const int64_t elements = num_elements(source_.tensors()[source].shape);
-  ops::Quantizer quantizer(format_, elements);
-  std::vector<float> values(static_cast<size_t>(std::min(elements, kPieceElements)));
-  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const int64_t end = std::min(elements, begin + kPieceElements);
-    source_.read(source, begin, end, values.data(), Dtype::f32);
-    quantizer.add(begin, end - begin, values.data());
-  }
-  whole_ = std::make_unique<const ops::Quantized>(quantizer.finish());
+  const TensorSpec& matrix = source_.tensors()[source];
+  whole_ = std::make_unique<const ops::Quantized>(ops::quantize(
+      format_, num_elements(matrix.shape), matrix.name,
+      [&](int64_t begin, int64_t end, float* values) { source_.read(source, begin, end, values, Dtype::f32); }));
   last_ = source;
   return *whole_;
 }

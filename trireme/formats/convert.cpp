@@ -12,8 +12,10 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/inspect.h"
 #include "trireme/formats/convert_sink.h"
 #include "trireme/formats/dcp/dcp.h"
+#include "trireme/formats/litgpt/adapter.h"
 #include "trireme/formats/vocabulary.h"
 
 namespace trireme::formats {
@@ -40,6 +42,10 @@ bool is_model_folder(const fs::path& folder) {
   return std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
 }
 
+/// What a folder's weights are taken from rather than from a .gguf in it.
+constexpr const char* kBeforeGguf[] = {kDcpMetadataName, "lit_model.pth", kLitAdapterName, "pytorch_model.bin",
+                                       "pytorch_model.bin.index.json"};
+
 /// The folders and files that a conversion reads, an adapter's own base among them.
 std::vector<fs::path> read_places(const ConvertRequest& request, const adapt::ModelPlace& place) {
   std::vector<fs::path> all = {request.source, request.adapter, request.base};
@@ -47,6 +53,16 @@ std::vector<fs::path> read_places(const ConvertRequest& request, const adapt::Mo
   std::erase(all, fs::path());
   for (size_t i = 0, count = all.size(); i < count; ++i) all.push_back(checkpoint::newest_or_itself(all[i]));
   return all;
+}
+
+/// Whether a folder is read and this file of it, too. Beside safetensors, other formats are not read, and beside those
+/// a .gguf is not.
+bool is_read_in(const fs::path& folder, const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder) || !fs::equivalent(folder, parent_of(file), ignored)) return false;
+  const bool is_gguf = file.extension() == ".gguf";
+  if (checkpoint::holds_weights(folder)) return !is_gguf && !named_as_torch_file(file);
+  return !is_gguf || std::ranges::none_of(kBeforeGguf, [&](const char* name) { return fs::exists(folder / name); });
 }
 
 void check_place(const ConvertRequest& request, const std::vector<fs::path>& read_places, bool single_file) {
@@ -61,7 +77,7 @@ void check_place(const ConvertRequest& request, const std::vector<fs::path>& rea
     throw UsageError(fmt::format("error: {} cannot be converted into itself", out.string()));
   for (const fs::path& read : read_places) {
     std::error_code ignored;
-    if (fs::equivalent(read, out, ignored))
+    if (fs::equivalent(read, out, ignored) || (fs::is_regular_file(out) && is_read_in(read, out)))
       throw UsageError(fmt::format("error: {} is read here, and its result cannot take its place\n  name another place",
                                    out.string()));
     for (fs::path around_it = fs::weakly_canonical(read, ignored).parent_path(); around_it.has_filename();
@@ -118,10 +134,13 @@ void copy(const TensorSource& source, TensorSink& sink, const ConvertRequest& re
   }
 }
 
-void publish(checkpoint::TemporaryFolder& folder, const ConvertPlan& plan, const fs::path& out) {
-  if (plan.single_file.empty()) return folder.publish(out);
+void publish(checkpoint::TemporaryFolder& folder, const ConvertPlan& plan, const fs::path& out, bool may_replace) {
+  if (plan.single_file.empty()) return folder.publish(out, may_replace);
   base::fsync_directory(folder.path());
-  fs::rename(folder.path() / plan.single_file, out);
+  if (may_replace)
+    fs::rename(folder.path() / plan.single_file, out);
+  else
+    base::rename_to_new(folder.path() / plan.single_file, out);
   base::fsync_directory(parent_of(out));
 }
 
@@ -166,7 +185,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
     const std::unique_ptr<TensorSink> sink = plan.open(temporary.path());
     copy(*plan.tensors, *sink, request);
     sink->finish();
-    publish(temporary, plan, request.out);
+    publish(temporary, plan, request.out, request.force);
   };
   checkpoint::translate_file_errors(folder, plan.bytes, write, checkpoint::kOtherPlace);
   result.seconds = std::chrono::duration<double>(watch.seconds());

@@ -8,12 +8,15 @@
 #include <optional>
 #include <span>
 
+#include "trireme/adapt/merge.h"
+#include "trireme/adapt/resolve.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/foreign_weights.h"
 #include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/naming.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/gguf/config.h"
@@ -318,8 +321,11 @@ ConvertInput open_adapter_source(const adapt::ModelPlace& place) {
   input.config_json = checkpoint::read_text(base, "config.json");
   const model::ModelConfig config =
       model::parse_hugging_face_config(input.config_json, (base.path / "config.json").string());
+  const adapt::FittedAdapter fitted = adapt::fit(adapter, config);
+  adapt::check_base(base, adapter);
+  adapt::check_copies(base, adapter, fitted, checkpoint::naming_of(base, adapt::modules_of(config).front().weight));
   input.adapter_config_json = adapt::adapter_config_json(adapt::config_for_peft(adapter.config, config));
-  input.chain.push_back(std::make_unique<AdapterSource>(adapter.files, adapt::fit(adapter, config).file_names));
+  input.chain.push_back(std::make_unique<AdapterSource>(adapter.files, fitted.file_names));
   return input;
 }
 

@@ -76,7 +76,7 @@ ScaledFloatSource::ScaledFloatSource(const TensorSource& source, const std::stri
     const auto sizes = config["quantization_config"].find("weight_block_size");
     if (sizes != config["quantization_config"].end() && sizes->is_array() && sizes->size() == 2) {
       for (const nlohmann::json& size : *sizes)
-        if (!size.is_number_integer() || size.get<int64_t>() < 1)
+        if (!base::is_whole_number(size) || size.get<int64_t>() < 1)
           throw CheckpointError(fmt::format("{}: quantization_config.weight_block_size is {}; it must be two sizes of "
                                             "at least 1",
                                             path, sizes->dump()),

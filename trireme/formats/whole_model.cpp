@@ -83,7 +83,6 @@ void check_model_tensors(const model::ModelConfig& config, std::span<const Tenso
     }
   }
   if (wrong > 0) fail(first + (wrong > 1 ? fmt::format(" (and {} more are)", wrong - 1) : ""), first_name);
-  if (!may_vary) return;  // other formats' names have been translated one by one
   for (const TensorSpec& tensor : tensors)
     if (!used.contains(tensor.name)) checkpoint::check_unused_tensor(tensor.name, config, path);
 }

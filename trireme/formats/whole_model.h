@@ -18,7 +18,7 @@ std::string wrapper_prefix(const model::ModelConfig& config, std::span<const Ten
 /// Checks that every parameter of the model exists, under Hugging Face's name and with its shape. Without this check, a
 /// file that lacks its last norm, or one file of several, would become another model without any error. `path` is for
 /// messages. `may_vary`: a folder's names may begin otherwise (checkpoint::Naming), and it may lack the head. A tensor
-/// that the model does not have is refused there, as training refuses it.
+/// that the model does not have is refused, as training refuses it.
 /// Errors    CheckpointError naming the first wrong parameter and the number of wrong ones, or the tensor
 void check_model_tensors(const model::ModelConfig& config, std::span<const TensorSpec> tensors, const std::string& path,
                          bool may_vary = false);

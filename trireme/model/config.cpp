@@ -197,6 +197,7 @@ Architecture find_architecture(const std::string& type, const std::string& sourc
 }
 
 void set_architecture(ModelConfig& c, Architecture architecture) {
+  if (architecture == c.architecture) return;
   ModelConfig d = default_config(architecture);
   d.name = c.name;
   for (const auto& [key, field] : kSizes) d.*field = c.*field;
@@ -211,8 +212,20 @@ void set_architecture(ModelConfig& c, Architecture architecture) {
   c = std::move(d);
 }
 
+// More than any model has; each block is described before a file is read.
+static constexpr int64_t kMostBlocks = 1 << 14;
+
+// Gemma's blocks have windows, and the last one of each period has none. The period is that of the file, if it says
+// one.
+static size_t period_of_windows(const ModelConfig& c) {
+  const size_t usual = c.architecture == Architecture::gemma2 ? 2 : 6;
+  const auto found = std::ranges::find(c.windowed, false);
+  return found == c.windowed.end() ? usual : static_cast<size_t>(found - c.windowed.begin()) + 1;
+}
+
 void set_num_hidden_layers(ModelConfig& c, int64_t blocks) {
   c.num_hidden_layers = blocks;
+  if (blocks > kMostBlocks) return;  // validate() refuses it
   if (c.architecture == Architecture::smollm3 && blocks >= 1) {  // every fourth block has no positions
     while (static_cast<int64_t>(c.unrotated.size()) < blocks) c.unrotated.push_back((c.unrotated.size() + 1) % 4 == 0);
     c.unrotated.resize(static_cast<size_t>(blocks));
@@ -220,9 +233,14 @@ void set_num_hidden_layers(ModelConfig& c, int64_t blocks) {
   const bool alternates = c.architecture == Architecture::gemma2 || c.architecture == Architecture::gemma3;
   if (c.is_free()) c.free.split_layer = blocks / 2;
   if (blocks < 1 || (c.windowed.empty() && !alternates)) return;
-  const int64_t period = c.architecture == Architecture::gemma2 ? 2 : 6;
+  if (c.architecture == Architecture::smollm3) {  // windows where there are no positions
+    while (static_cast<int64_t>(c.windowed.size()) < blocks) c.windowed.push_back(c.unrotated[c.windowed.size()]);
+    c.windowed.resize(static_cast<size_t>(blocks));
+    return;
+  }
+  const size_t period = alternates ? period_of_windows(c) : 0;
   while (static_cast<int64_t>(c.windowed.size()) < blocks)
-    c.windowed.push_back(alternates ? (c.windowed.size() + 1) % period != 0 : bool(c.windowed.back()));
+    c.windowed.push_back(alternates ? c.windowed.size() % period + 1 != period : bool(c.windowed.back()));
   c.windowed.resize(static_cast<size_t>(blocks));
 }
 
@@ -314,10 +332,15 @@ void ModelConfig::validate() const {
   for (const auto& [key, field] : kSizes)
     if (this->*field < 1 || this->*field > kLargest)
       throw UsageError(fmt::format("model.{} is {}; it must be at least 1 and at most 2^31", key, this->*field));
-  constexpr int64_t kMostBlocks = 1 << 14;  // more than any model has; each block is described before a file is read
   if (num_hidden_layers > kMostBlocks)
     throw UsageError(
         fmt::format("model.num_hidden_layers is {}; it must be at most {}", num_hidden_layers, kMostBlocks));
+  const auto wide = [](int64_t size) { return static_cast<double>(size); };
+  const double heads = wide(num_attention_heads + num_key_value_heads) * wide(head_dim),
+               parameters = wide(num_hidden_layers) * wide(hidden_size) * (2 * heads + 3 * wide(intermediate_size)) +
+                            2 * wide(hidden_size) * (wide(vocab_size) + wide(max_position_embeddings));
+  if (parameters > 0x1p56)  // their bytes are counted in 64 bits
+    throw UsageError(fmt::format("a model of these sizes has {:.2g} parameters; there can be 2^56", parameters));
   if (num_attention_heads % num_key_value_heads != 0)
     throw UsageError(fmt::format("model.num_key_value_heads {} does not divide model.num_attention_heads {}",
                                  num_key_value_heads, num_attention_heads));
@@ -383,7 +406,7 @@ int64_t ModelConfig::num_product_parameters() const {
 
 int64_t ModelConfig::longest_sequence() const {
   const double factor = rope_scaling.type == RopeScaling::Type::dynamic ? rope_scaling.factor : 1;
-  return static_cast<int64_t>(static_cast<double>(max_position_embeddings) * factor);
+  return static_cast<int64_t>(std::min(static_cast<double>(max_position_embeddings) * factor, 0x1p53));
 }
 
 int64_t ModelConfig::longest_generation() const {

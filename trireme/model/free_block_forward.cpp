@@ -127,7 +127,7 @@ void FreeBlock::take_codes(const UnitTensors& t) const {
   auto* code = t.saved[FreeSaved::codes].data_ptr<int64_t>();
   const auto* given = t.new_tokens->codes.data_ptr<int64_t>();
   for (int64_t i = 0; i < t.new_tokens->codes.numel(); ++i)
-    if (given[i] >= 0) code[i] = given[i];
+    if (given[i] != kDrawnCode) code[i] = given[i];
 }
 
 // Rows of the codes in this rank's part of the table; -1 for those of other ranks.

@@ -137,7 +137,7 @@ void read_heads(KeyReader& keys, ModelConfig& c) {
 // null: no softcap; left out: the class's default.
 double read_cap(KeyReader& keys, const char* key, double fallback) {
   const double cap = keys.take(key, fallback, 0.0);
-  if (keys.has(key) && !(cap > 0)) keys.refuse(key, "above 0, or null for none");
+  if (keys.has(key) && !(cap >= 1e-18)) keys.refuse(key, "above 0, or null for none");
   return cap;
 }
 
@@ -386,6 +386,8 @@ json text_half(const json& whole, const TextHalf& half, const std::string& sourc
   }
   text["model_type"] = half.text;
   if (std::string_view(half.whole) == "gemma3") text["final_logit_softcapping"] = nullptr;  // not in the whole model
+  if (const auto quantized = whole.find("quantization_config"); quantized != whole.end())
+    text["quantization_config"] = *quantized;
   const auto tied = whole.find("tie_word_embeddings");
   text["tie_word_embeddings"] = tied == whole.end() ? json(half.tied) : tied->is_null() ? json(false) : *tied;
   return text;

@@ -94,7 +94,7 @@ class KeyReader {
     if constexpr (std::is_same_v<T, bool>) {
       if (!value.is_boolean()) refuse(key, "true or false");
     } else if constexpr (std::is_same_v<T, int64_t>) {
-      if (!value.is_number_integer()) refuse(key, "a whole number");
+      if (!base::is_whole_number(value)) refuse(key, "a whole number");
     } else if constexpr (std::is_same_v<T, double>) {
       if (!value.is_number()) refuse(key, "a number");
     } else {

@@ -41,10 +41,12 @@ Dual exponential(const Dual& x) {
 }
 Dual squared(const Dual& x) { return x * x; }
 Dual positive(const Dual& x) { return x.value > 0 ? x : Dual{}; }
-// log(1 - e^x) for x < 0. Source: Maechler, Accurately computing log(1 - exp(-|a|)) (2012)
+// log(1 - e^x) for x < 0. Source: Maechler, Accurately computing log(1 - exp(-|a|)) (2012). A reply that is certain in
+// float32 has x = 0, where the slope is infinite; in a loss it meets one that vanishes as fast, so x ends just before.
 Dual log_1m_exp(const Dual& x) {
-  const double value = x.value > -std::log(2.0) ? std::log(-std::expm1(x.value)) : std::log1p(-std::exp(x.value));
-  return with_slope(x, value, 1 / (1 - std::exp(-x.value)));
+  const double at = std::min(x.value, -1e-12);
+  const double value = at > -std::log(2.0) ? std::log(-std::expm1(at)) : std::log1p(-std::exp(at));
+  return with_slope(x, value, -1 / std::expm1(-at));
 }
 
 // A pair under one loss. A ratio is log p(reply) - log p_reference(reply).

@@ -10,8 +10,6 @@
 namespace trireme::model {
 namespace {
 
-constexpr int64_t kPieceElements = 1 << 20;
-
 [[noreturn]] void refuse(const ModelConfig& config, const std::string& why) {
   throw UsageError(fmt::format("{} {}: {}", config.quantized_by, base::traits_of(config.quantized).name, why));
 }
@@ -80,18 +78,9 @@ void quantize(ParameterSpec& p, base::BlockFormat format, const std::string& set
   p.quantized = std::move(part);
 }
 
-ops::Quantized quantize_values(const ParameterSpec& p, const ReadValues& read) try {
-  const int64_t elements = p.quantized.rows * p.quantized.columns;
-  ops::Quantizer quantizer(p.quantized.format, elements);
-  std::vector<float> values(static_cast<size_t>(std::min(elements, kPieceElements)));
-  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const int64_t end = std::min(elements, begin + kPieceElements);
-    read(p, begin, end, values.data());
-    quantizer.add(begin, end - begin, values.data());
-  }
-  return quantizer.finish();
-} catch (const ShapeError& error) {
-  throw CheckpointError(fmt::format("{} cannot be quantized: {}", p.name, error.what()), "", p.name);
+ops::Quantized quantize_values(const ParameterSpec& p, const ReadValues& read) {
+  return ops::quantize(p.quantized.format, p.quantized.rows * p.quantized.columns, p.name,
+                       [&](int64_t begin, int64_t end, float* values) { read(p, begin, end, values); });
 }
 
 std::vector<uint8_t> quantized_record(const ParameterSpec& p, const ops::Quantized& whole) {

@@ -84,14 +84,17 @@ struct GenerationShape {
   bool operator==(const GenerationShape&) const = default;
 };
 
+/// In the place of the code of a latent; with 64 bits no code is this one.
+inline constexpr int64_t kDrawnCode = -1;
+
 /// The new tokens of a run of generation.
 struct NewTokens {
   std::vector<ops::PagedSequence> sequences;  ///< every row belongs to one; `pages` outlive the run
   at::Tensor places;  ///< [R] int64: where a token's keys and values go, as ops::cache_write
   at::Tensor logit_rows;  ///< [M] int64
   // Of a Free Transformer:
-  at::Tensor
-      codes;  ///< [R] int64; -1: the encoder draws it. It reads a sequence's new tokens, which begin the sequence
+  at::Tensor codes;  ///< [R] int64; kDrawnCode: the encoder draws it. It reads a sequence's new tokens, which begin the
+                     ///< sequence
   std::vector<uint64_t> seeds;  ///< of each sequence's draws
 };
 

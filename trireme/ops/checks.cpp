@@ -85,7 +85,7 @@ void check_softcap(std::string_view operation, double softcap) {
   constexpr double kLeastSoftcap = 1e-18;  // coefficients of tanh's parabolas are divided by its square
   if (softcap == 0 || (softcap >= kLeastSoftcap && std::isfinite(softcap))) return;
   throw ShapeError(
-      fmt::format("{}: softcap = {:f}; it must be finite and at least 1e-18, or 0 for none", operation, softcap));
+      fmt::format("{}: softcap = {:g}; it must be finite and at least 1e-18, or 0 for none", operation, softcap));
 }
 
 void check_ids(std::string_view operation, std::string_view name, const at::Tensor& ids, int64_t end,

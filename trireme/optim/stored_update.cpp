@@ -89,11 +89,11 @@ void update_tile(const StoredSpan& s, int64_t begin, int64_t count, std::span<co
   s.stochastic ? master.round_stochastically(seed, first) : master.round_back();
   for (Tile& tensor : state)
     s.stochastic ? tensor.round_stochastically(++seed * 0x9E3779B97F4A7C15u, first) : tensor.round_back();
+  if (s.compute.defined()) s.compute.narrow(0, begin, count).copy_(master.wide());
   if (s.compensation.defined()) {
     const at::Tensor lost = master.wide().sub_(s.master.narrow(0, begin, count));
     s.compensation.narrow(0, begin, count).copy_(lost);
   }
-  if (s.compute.defined()) s.compute.narrow(0, begin, count).copy_(master.wide());
 }
 
 }  // namespace

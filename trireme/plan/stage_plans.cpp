@@ -21,7 +21,8 @@ int64_t least_bytes(const StepPlan& plan) {
   return schedule::own_bytes(most);
 }
 
-// Of the ranks that compute the same as plan's, one that owns the most. They differ where tensors stay whole.
+}  // namespace
+
 int fullest_alike(const StepPlan& plan) {
   const comm::ProcessMesh& mesh = plan.request.mesh;
   int fullest = plan.request.rank;
@@ -37,8 +38,6 @@ int fullest_alike(const StepPlan& plan) {
   }
   return fullest;
 }
-
-}  // namespace
 
 std::vector<StepPlan> make_stage_plans(const model::Model& model, const StepRequest& request, PlacedStages placed) {
   const StepPlan first = plan_without_lists(model, request);

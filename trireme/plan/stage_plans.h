@@ -15,6 +15,10 @@ enum class PlacedStages {
   fullest,  ///< and every other that needs as much; the rest is placed quickly, in less than the fullest stage needs
 };
 
+/// Of the data-parallel ranks beside plan's, one that owns the most. They differ where tensors stay whole
+/// (optim::is_by_tensor).
+int fullest_alike(const StepPlan& plan);
+
 /// By stage, of the ranks that share a pipeline with request.rank; with an optimizer that keeps tensors whole, of those
 /// among the data-parallel ranks that own the most. Each equals make_step_plan() of its rank, but for
 /// the places that PlacedStages leaves open. Either way the largest arena is the largest that a run has.

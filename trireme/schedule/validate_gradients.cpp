@@ -12,15 +12,15 @@
 namespace trireme::schedule::rules {
 namespace {
 
-// Whether a list has no clip, and Steps that do not wait for the norm.
+// Whether a list has no clip, and Steps that do not wait for the norm, if it has any: a stage may train nothing.
 bool steps_early(const Schedule& s) {
-  bool norm = false, early = false;
+  bool norm = false, early = false, late = false;
   for (const Action& a : s.actions) {
     if (a.kind == ActionKind::clip) return false;
     norm |= a.kind == ActionKind::gather_norm;
-    early |= a.kind == ActionKind::step && !norm;
+    if (a.kind == ActionKind::step) (norm ? late : early) = true;
   }
-  return early;
+  return early || !late;
 }
 
 // The order of what happens to a group's gradient; kEarlyStep: in lists without a clip.

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/formats/dcp/dcp.h"
 
@@ -136,7 +137,7 @@ class MetadataReader {
     const auto bytes = pickle_.integer(pickle_.find(place, "length"));
     if (!file || !checkpoint::is_plain_name(*file))
       fail(fmt::format("tensor '{}' is said to be in '{}', which is no file of the folder", key,
-                       file.value_or("").substr(0, 200)),
+                       base::shortened(file.value_or(""), 200)),
            key);
     if (!begin || !bytes || *begin < 0 || *bytes < 0 || *bytes > INT64_MAX - *begin)
       fail(fmt::format("tensor '{}' has no sound place in {}", key, *file), key);

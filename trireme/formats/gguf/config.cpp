@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/model/config.h"
 
 namespace trireme::formats {
 namespace {
@@ -88,8 +89,20 @@ std::vector<float> read_divisors(const TensorSource& source) {
   return {};
 }
 
+/// Elements of a head that are rotated: all of it, in these architectures.
+int64_t rotated_width(Keys& keys, const ordered_json& config) {
+  return keys.integer("rope.dimension_count")
+      .value_or(config.contains("head_dim") ? config["head_dim"].get<int64_t>()
+                                            : config["hidden_size"].get<int64_t>() /
+                                                  std::max<int64_t>(1, config["num_attention_heads"].get<int64_t>()));
+}
+
 /// rope_scaling of config.json, or null.
-ordered_json read_scaling(const GgufHeader& header, Keys& keys, double theta, const std::vector<float>& divisors) {
+ordered_json read_scaling(const GgufHeader& header, Keys& keys, double theta, const std::vector<float>& divisors,
+                          int64_t head_dim) {
+  if (has_tensor(header, "rope_freqs.weight") && std::ssize(divisors) != head_dim / 2)
+    fail_config(header, fmt::format("its rope_freqs.weight is no table of {} numbers, one for each pair of a head",
+                                    head_dim / 2));
   keys.full("rope.scaling.finetuned");
   keys.full("rope.scaling.yarn_log_multiplier");  // transformers computes this scale from the factor
   if (!divisors.empty()) {
@@ -187,10 +200,16 @@ void read_token_ids(const GgufHeader& header, ordered_json& config) {
 GgufHeads heads_of(const nlohmann::json& config) {
   const auto whole = [&](const char* key, int64_t fallback) {
     const auto found = config.find(key);
-    return found != config.end() && found->is_number_integer() ? found->get<int64_t>() : fallback;
+    return found != config.end() && base::is_whole_number(*found) ? found->get<int64_t>() : fallback;
   };
   const int64_t heads = whole("num_attention_heads", whole("n_head", 0));
-  return {.heads = heads, .kv_heads = whole("num_key_value_heads", heads)};
+  if (config.contains("num_key_value_heads")) return {.heads = heads, .kv_heads = whole("num_key_value_heads", heads)};
+  try {  // some families have fewer of them where a file does not say it
+    return {.heads = heads,
+            .kv_heads = model::parse_hugging_face_config(config.dump(), "config.json").num_key_value_heads};
+  } catch (const UsageError&) {  // which is told where the model is looked at
+    return {.heads = heads, .kv_heads = heads};
+  }
 }
 
 ordered_json config_from_gguf(const GgufHeader& header, const TensorSource& source) {
@@ -222,7 +241,7 @@ ordered_json config_from_gguf(const GgufHeader& header, const TensorSource& sour
     read_attention(header, keys, config);
     const double theta = keys.number("rope.freq_base").value_or(10000.0);
     config["rope_theta"] = as_written(theta);
-    config["rope_scaling"] = read_scaling(header, keys, theta, read_divisors(source));
+    config["rope_scaling"] = read_scaling(header, keys, theta, read_divisors(source), rotated_width(keys, config));
     if (architecture == "gemma3")
       config["rope_local_base_freq"] = as_written(keys.number("rope.freq_base_swa").value_or(10000.0));
     if (architecture != "qwen2") config["attention_bias"] = has_tensor(header, "blk.0.attn_output.bias");

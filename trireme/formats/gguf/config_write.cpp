@@ -164,7 +164,9 @@ void write_gemma(const json& config, uint32_t head_dim, GgufMetadata& metadata, 
       refuse_config(fmt::format("{} null, and gemma2 in GGUF always has it", key));
   }
   const double scalar = number(config, "query_pre_attn_scalar", 256.0);
-  if (scalar != head_dim) metadata.add(arch + ".attention.scale", static_cast<float>(1 / std::sqrt(scalar)));
+  // Readers have a number of their own for 27B models, which they know by their blocks (config.cpp).
+  const bool is_27b = whole(config, "num_hidden_layers") == (arch == "gemma2" ? 46 : 62);
+  if (scalar != head_dim || is_27b) metadata.add(arch + ".attention.scale", static_cast<float>(1 / std::sqrt(scalar)));
   // transformers has 256 for all files. llama.cpp has head_dim, and of 27B models their own number.
   if (scalar == 256 && scalar == head_dim) return;
   model.notes.push_back(fmt::format(
@@ -175,8 +177,10 @@ void write_gemma(const json& config, uint32_t head_dim, GgufMetadata& metadata, 
 
 void write_window(const json& config, const std::string& arch, uint32_t context, GgufMetadata& metadata,
                   GgufModel& model) {
-  if (arch != "llama" || !find(config, "sliding_window")) return;
-  const uint32_t window = whole(config, "sliding_window");
+  constexpr double kOfMistral = 4096;  // of a file that has no such key
+  const bool is_usual = config.value("model_type", "") == "mistral" && !config.contains("sliding_window");
+  if (arch != "llama" || (!is_usual && !find(config, "sliding_window"))) return;
+  const uint32_t window = whole(config, "sliding_window", kOfMistral);
   if (window >= context) return;
   metadata.add(arch + ".attention.sliding_window", window);
   model.notes.push_back(

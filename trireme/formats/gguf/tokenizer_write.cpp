@@ -11,6 +11,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/formats/gguf/tokenizer.h"
+#include "trireme/text/tokenizer_formats.h"
 
 namespace trireme::formats {
 namespace {
@@ -29,6 +30,15 @@ json parse(const std::map<std::string, std::string>& files, const std::string& n
   json parsed = base::parse_json_if_sound(found->second);
   if (!parsed.is_object()) throw UsageError(fmt::format("error: the model's {} is not a JSON object", name));
   return parsed;
+}
+
+/// A tokenizer that Trireme does not read would be refused in the GGUF file, too, when the model is there.
+void check_is_read(const std::string& tokenizer_json) {
+  try {
+    text::parse_tokenizer_json(tokenizer_json, "tokenizer.json");
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("error: {}\n  {}", error.what(), kWayOut));
+  }
 }
 
 /// The member, or null if there is none, or `object` is no object.
@@ -85,7 +95,7 @@ bool is_byte(const std::string& token) { return token.size() == 6 && token.start
 TokenTable token_table(const json& tokenizer, const json& model, int64_t vocab_size) {
   TokenTable result;
   const auto put = [&](const std::string& token, const json& id, int32_t type) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab_size)
+    if (!base::is_whole_number(id) || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab_size)
       refuse_tokenizer(fmt::format("token '{}' has the number {}, and the model has {} rows of embeddings", token,
                                    id.dump(), vocab_size));
     const auto index = static_cast<size_t>(id.get<int64_t>());
@@ -272,6 +282,7 @@ std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::stri
     refuse_tokenizer(fmt::format("its model is {}, and only merges (BPE) are written", type.dump()));
   const TokenTable vocabulary = token_table(tokenizer, model, vocab_size);
   const std::vector<std::string> merges = read_merges(model);
+  check_is_read(files.at("tokenizer.json"));
   const bool sentencepiece = member(model, "byte_fallback") == true;
   metadata.add("tokenizer.ggml.model", sentencepiece ? "llama" : "gpt2");
   const SentencePieceRules rules = sentencepiece ? sentencepiece_rules_of(tokenizer) : SentencePieceRules{};

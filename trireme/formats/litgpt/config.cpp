@@ -113,7 +113,7 @@ class ConfigReader {
     const bool same_flag = node.IsDefined() && node.IsScalar() && YAML::convert<bool>::decode(node, flag) &&
                            YAML::convert<bool>::decode(wanted, expected) && flag == expected;
     if (!same && !same_flag)
-      fail(fixed.key, fmt::format("is {}; the models read here have {}", given.substr(0, 100), fixed.value));
+      fail(fixed.key, fmt::format("is {}; the models read here have {}", base::shortened(given, 100), fixed.value));
   }
 
   /// LitGPT has one class for all models; its norms have Gemma's offset if the name contains Gemma.
@@ -132,7 +132,7 @@ class ConfigReader {
       return heads ? Architecture::gemma3 : Architecture::gemma2;
     }
     if (mlp != "LLaMAMLP")
-      fail("mlp_class_name", fmt::format("is {}; LLaMAMLP and GemmaMLP are read", mlp.substr(0, 100)));
+      fail("mlp_class_name", fmt::format("is {}; LLaMAMLP and GemmaMLP are read", base::shortened(mlp, 100)));
     const bool biases = take("attn_bias", false), window = at("sliding_window_size").IsDefined();
     if (heads && biases) fail("norm_qk", "and attn_bias are both set, which no supported model has");
     if (heads) return Architecture::qwen3;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/layout.h"
 #include "trireme/checkpoint/manifest.h"
@@ -46,7 +47,7 @@ class Flattener {
     throw CheckpointError(fmt::format("{} cannot be read as named tensors: {}", budget_.path(), problem),
                           budget_.path());
   }
-  static std::string short_(const std::string& name) { return name.substr(0, 200); }
+  static std::string short_(const std::string& name) { return base::shortened(name, 200); }
 
   static std::string joined(const std::string& name, std::string_view key) {
     return name.empty() ? std::string(key) : fmt::format("{}.{}", name, key);

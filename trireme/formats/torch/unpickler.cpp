@@ -2,6 +2,7 @@
 #include <bit>
 #include <cstring>
 
+#include "trireme/base/text.h"
 #include "trireme/formats/torch/pickle_machine.h"
 
 namespace trireme::formats {
@@ -193,7 +194,7 @@ class Unpickler : PickleMachine {
       fail(
           fmt::format("it asks for {}.{}, which is not among the names a checkpoint needs, and no code of a file is "
                       "run here; save only the tensors (torch.save(model.state_dict(), path))",
-                      module.substr(0, 200), name.substr(0, 200)));
+                      base::shortened(module, 200), base::shortened(name, 200)));
     put(known);
   }
   void call(PickleId function, PickleId arguments) {

@@ -19,10 +19,10 @@ struct Drops {
 
   bool active() const { return drops.p > 0; }
 
-  /// The least hash of what is kept: p 2^32, rounded up.
+  /// The least hash of what is kept: p 2^32, rounded up, and at most the largest hash.
   static uint32_t least_kept(double p) {
     const auto below = static_cast<uint32_t>(p * 0x1p32);
-    return below + (below < p * 0x1p32 ? 1 : 0);
+    return below + (below < p * 0x1p32 && below < 0xFFFFFFFFu ? 1 : 0);
   }
   /// Rows of the block of `queries` from q0 on; the others have none.
   template <class J>

@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint32_t kInfinity = 0x7F800000;
 constexpr float kLeastScale = 1e-38f;
+constexpr int64_t kPieceElements = 1 << 20;
 
 // The largest magnitude; of bits, so that a NaN is larger than all numbers.
 float largest(const float* values, int64_t count) {
@@ -117,7 +118,23 @@ void Quantizer::add(int64_t begin, int64_t count, const float* values) {
 
 Quantized Quantizer::finish() {
   if (base::traits_of(to_.format).nested) nest(to_);
+  if (!std::isfinite(to_.offset))
+    throw ShapeError("its values are too large for scales in 8 bits: the mean of their blocks' scales is infinite");
   return std::move(to_);
+}
+
+Quantized quantize(base::BlockFormat format, int64_t elements, const std::string& name,
+                   const std::function<void(int64_t, int64_t, float*)>& read) try {
+  Quantizer quantizer(format, elements);
+  std::vector<float> values(static_cast<size_t>(std::min(elements, kPieceElements)));
+  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
+    const int64_t end = std::min(elements, begin + kPieceElements);
+    read(begin, end, values.data());
+    quantizer.add(begin, end - begin, values.data());
+  }
+  return quantizer.finish();
+} catch (const ShapeError& error) {
+  throw CheckpointError(fmt::format("{} cannot be quantized: {}", name, error.what()), "", name);
 }
 
 float scale_of(const Quantized& m, int64_t block) {

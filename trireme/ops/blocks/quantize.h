@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "trireme/base/block_format.h"
@@ -50,6 +52,12 @@ class Quantizer {
  private:
   Quantized to_;
 };
+
+/// Quantizes the matrix `name`, whose elements [begin, end) `read` gives in float32, piece by piece.
+///
+/// Errors    CheckpointError naming it if a value is not finite, or too large for its scale
+Quantized quantize(base::BlockFormat format, int64_t elements, const std::string& name,
+                   const std::function<void(int64_t begin, int64_t end, float* values)>& read);
 
 /// The scale of a block.
 float scale_of(const Quantized& matrix, int64_t block);

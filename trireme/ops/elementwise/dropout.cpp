@@ -20,7 +20,7 @@ namespace {
 void set_mask(DropoutArguments& arguments, const DropoutMask& mask, int64_t first_row) {
   if (mask.p == 0) return;
   arguments.keys = reinterpret_cast<const uint32_t*>(mask.keys.data_ptr<int32_t>()) + first_row;
-  arguments.threshold = static_cast<uint32_t>(std::ceil(mask.p * 0x1p32));
+  arguments.threshold = static_cast<uint32_t>(std::min(std::ceil(mask.p * 0x1p32), 0x1p32 - 1));
   arguments.factor = 1 / (1 - mask.p);
   arguments.first_column = mask.first_column;
 }

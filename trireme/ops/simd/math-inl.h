@@ -232,11 +232,12 @@ struct CapSlope {
   explicit CapSlope(double cap) : inverse(cap == 0 ? 0 : 1 / cap) {}
   W inverse;
 
-  W of(W y) const { return inverse == 0 ? 1 : 1 - y * inverse * (y * inverse); }
+  // A value at its cap can round to one beyond it, where the slope is 0, too.
+  W of(W y) const { return inverse == 0 ? 1 : std::max(W(0), 1 - y * inverse * (y * inverse)); }
   template <class D>
   HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> y) const {
     const auto part = hn::Mul(y, hn::Set(d, inverse));
-    return hn::NegMulAdd(part, part, hn::Set(d, 1));
+    return hn::Max(hn::Zero(d), hn::NegMulAdd(part, part, hn::Set(d, 1)));
   }
 };
 
