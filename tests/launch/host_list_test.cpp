@@ -32,6 +32,7 @@ TEST(HostList, NamesRangesAndProducts) {
   EXPECT_THAT(hosts("n[099-101]x"), ElementsAre("n099x", "n100x", "n101x"));
   EXPECT_THAT(hosts("r[1-2]n[3,5]"), ElementsAre("r1n3", "r1n5", "r2n3", "r2n5"));
   EXPECT_EQ(hosts("n[1-65536]").size(), 65'536U);
+  EXPECT_THAT(hosts("n[2147483647]"), ElementsAre("n2147483647"));
 }
 
 TEST(HostList, WhatIsNoListIsRefused) {

@@ -98,6 +98,9 @@ TEST(K8sFile, PodsFindTheFirstByTheServicesName) {
               HasSubstr("kind: Service  # headless: gives pod k the name trireme-big-run-1-k.trireme-big-run-1\n"));
   EXPECT_THAT(text, HasSubstr("\n      subdomain: trireme-big-run-1\n"));
   EXPECT_THAT(text, HasSubstr("            - \"llama-5m\"\n            - \"--devices\"\n            - \"4\"\n"));
+  auto money = job();
+  money.arguments = {"generate", "--prompt", "$(HOME) costs $$5"};
+  EXPECT_THAT(k8s_file(money), HasSubstr("- \"$$(HOME) costs $$$$5\"\n")) << "Kubernetes makes the word of it again";
 }
 
 TEST(JobFiles, RanksOnGpusAskForThem) {

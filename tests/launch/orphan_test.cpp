@@ -1,13 +1,17 @@
 // No process of a job outlives its launcher, however the launcher ends.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "tests/launch/job.h"
+#include "trireme/base/files.h"
 #include "trireme/launch/supervise/processes.h"
 
 namespace trireme::launch::testing {
@@ -71,6 +75,31 @@ TEST(Orphans, AKilledGuardianDoesNotChangeTheResult) {
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 75);
   EXPECT_EQ(job.processes(), std::vector<pid_t>{});
+}
+
+TEST(Orphans, AGuardianThatIsKilledAgainAndAgainIsGivenUp) {
+  Job job({"--launch", "2", "--", "*:await_stop"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  pid_t guardian = 0;
+  for (int kills = 0; kills < 11; ++kills) {
+    guardian = job.await_guardian(guardian);
+    ASSERT_GT(guardian, 1);
+    send_signal(guardian, SIGKILL);
+  }
+  EXPECT_TRUE(Job::eventually([&] { return kill(guardian, 0) != 0; })) << "it is reaped";
+  const auto ticks = [&] {  // of processor time
+    std::istringstream stat(base::read_file(fmt::format("/proc/{}/stat", job.pid())));
+    long user = 0, system = 0;
+    std::string word;
+    for (int i = 1; i <= 13; ++i) stat >> word;
+    stat >> user >> system;
+    return user + system;
+  };
+  const long before = ticks();
+  usleep(500'000);
+  EXPECT_LT(ticks() - before, 20) << "the launcher waits and does not look again and again";
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
 }
 
 TEST(Orphans, WithoutItsGuardianTheRanksStillDieWithTheLauncher) {

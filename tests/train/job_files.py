@@ -44,6 +44,9 @@ def kubernetes(r):
     ring.check(words[:3] == ["trireme", "pretrain", "llama-5m"] and words[words.index("--num_nodes") + 1] == "2"
                and words[words.index("--resume") + 1] == "auto" and not any(w in words for w in ("--print", "k8s", "--launch.image")),
                "the command, without what asked for the file", str(words))
+    looks = r.run([r.program, "pretrain", "llama-5m", "--launch.print", "sbatch", "--out_dir", "hosts=a b", "--train.max_steps", "3", "launch.hosts=c"])
+    ring.check(looks.code == 0 and "--out_dir" in looks.out and "'hosts=a b'" in looks.out and "hosts=c" not in looks.out,
+               "a value that looks like a setting of machines stays", str(looks))
     ring.check(container["image"] == "registry/trireme:1" and pod["terminationGracePeriodSeconds"] == 75
                and container["volumeMounts"] == [{"name": "shared", "mountPath": "/data"}]
                and pod["volumes"] == [{"name": "shared", "persistentVolumeClaim": {"claimName": "claim"}}], "image, grace and volume", text)
@@ -81,6 +84,11 @@ def mistakes(r):
         result = r.run([r.program, *words, "--devices", "2", "--launch.print", "sbatch"])
         ring.check(result.code == 0 and ("--signal=USR1" in result.out) == goes_on and ("-eq 75" in result.out) == goes_on and "--resume" not in result.out,
                    f"{' '.join(words)}: {'is asked to stop and goes on' if goes_on else 'is not asked to stop'}", str(result))
+    run = r.train("resumable", train__max_steps=1)
+    for folder, code in ((run, 0), (run / "step-00000001", 2)):
+        result = r.run([r.program, "pretrain", "--resume", folder, "--train.max_steps", "9", "--launch.print", "sbatch"])
+        ring.check(result.code == code and ("and this --resume would begin it anew" in result.err) == (code == 2),
+                   f"a job that is queued again goes on {'in its folder' if code == 0 else 'and not from one checkpoint'}", str(result))
     hosts = printed(r, "hostfile", "--hosts", "a:4,b:4", devices=4).out.splitlines()
     command = shlex.join(map(str, [*r.command("batch", devices=4), "--print", "hostfile"]))
     piped = r.run(["bash", "-c", f"{command} --hostfile <(printf 'a:4\\nb slots=4\\n')"], timeout=20)

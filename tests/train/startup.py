@@ -81,6 +81,16 @@ with ring.Ring(sys.argv[1]) as r:
     libraries = subprocess.run(["ldd", r.program], check=True, capture_output=True, encoding="utf-8").stdout
     ring.check("libtorch_cpu" in libraries and "not found" not in libraries, "ldd finds every library", libraries)
     ring.check("libpython" not in libraries and "libtorch_python" not in libraries, "ldd names no libpython", libraries)
+    gone = subprocess.run(["bash", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$0" --help', r.program], cwd=r.folder, capture_output=True, encoding="utf-8",
+                          env=ring.environment(), check=False)
+    ring.check(gone.returncode == 2 and gone.stderr.endswith("error: the current folder is gone; change to one that exists\n"), "a current folder that is gone is said",
+               str(gone))
+    ignored = subprocess.run([r.program, "launch", "--nproc_per_node", "1", "--", "/bin/false"], cwd=r.folder, env=ring.environment(), capture_output=True, timeout=60,
+                             preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN), check=False)
+    ring.check(ignored.returncode == 1, "a launcher whose parent ignores the ends of children sees those of its ranks", str(ignored))
+    slow = f"{r.program} launch --nproc_per_node 1 --log_dir slow -- seq 1 30000 | (sleep 5; wc -c)"
+    read = r.run(["bash", "-c", f"set -o pipefail; {slow}"])
+    ring.check(read.code == 0 and read.out.strip() == str(sum(len(f"{i}\n") for i in range(1, 30001))), "a slow reader gets all that ranks have printed", str(read))
     if not ring.SLOW:
         loaded_once_is_the_same(r)
     empty = r.folder / "empty"

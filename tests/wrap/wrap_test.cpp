@@ -137,6 +137,11 @@ TEST(Trainer, RefusesNumbersThatWouldBeCutAndTensorsWithoutValues) {
   EXPECT_THAT(
       message_of<ShapeError>([&] { of_bytes.backward(torch::full({4, 3}, 1e39, torch::kDouble), ids.targets); }),
       HasSubstr("inputs of dtype Double would be cut to Float"));
+  Trainer of_halves(
+      build_model({wrap_loss("sum", nn::Linear(3, 1), sum)}, {torch::zeros({4, 3}), torch::zeros({4}, torch::kHalf)}),
+      {});
+  EXPECT_THAT(message_of<ShapeError>([&] { of_halves.backward(torch::zeros({4, 3}), torch::full({4}, 70000)); }),
+              HasSubstr("targets of dtype Long would be cut to Half"));
   trainer.backward(ids.inputs.to(torch::kInt), ids.targets.to(torch::kByte));  // nothing is lost
   EXPECT_GT(trainer.step(1e-3).loss, 0);
 }
@@ -285,6 +290,16 @@ TEST(Trainer, NamesTheRankAndTheOptionThatDifferBeforeTheFirstStep) {
                 on_threads(2, [](int rank, const comm::GroupOptions& ranks) {
                   auto parts = two_layers();
                   if (rank == 1) parts.insert(parts.begin(), wrap("more", nn::Linear(3, 3)));
+                  Trainer trainer(build_model(std::move(parts), kExample), {.ranks = ranks});
+                });
+              }),
+              HasSubstr("ranks 0 and 1 differ in model's parameters"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                on_threads(2, [](int rank, const comm::GroupOptions& ranks) {
+                  nn::Linear first(3, 3);
+                  for (at::Tensor& p : first->parameters()) p.set_requires_grad(rank == 0);
+                  auto parts = two_layers();
+                  parts.insert(parts.begin(), wrap("more", first));
                   Trainer trainer(build_model(std::move(parts), kExample), {.ranks = ranks});
                 });
               }),

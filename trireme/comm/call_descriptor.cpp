@@ -127,7 +127,8 @@ std::string difference(const CallView& mine, int my_rank, const CallView& theirs
                       mine.counts[their_rank] == theirs.input_counts[my_rank];
     return fits ? "" : "the slices exchanged differ in size";
   }
-  return !may_differ || std::ranges::equal(mine.counts, theirs.counts) ? "" : "different counts";
+  if (!may_differ) return "";
+  return std::ranges::equal(mine.counts, theirs.counts) ? "different actions" : "different counts";  // beyond their cut
 }
 
 std::optional<Mismatch> find_mismatch(const Group& group, std::span<const CallView> calls) {

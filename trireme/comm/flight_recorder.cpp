@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/process.h"
@@ -44,7 +45,9 @@ void fill_header(FlightHeader& h, int capacity, const FlightRecorder::Owner& own
   h.opened_us = h.since_us = base::now_us();
   h.timeout_ms = owner.timeout.count();
   h.host = base::this_host();
-  h.job = owner.job;
+  // Jobs are only compared: a long id stands there as its hash.
+  const bool is_long = owner.job.size() >= sizeof h.job.text;
+  h.job = is_long ? base::checksum_text(base::hash_text(owner.job)) : owner.job;
 }
 
 int64_t bytes_of(at::ScalarType dtype, int64_t elements) {
@@ -92,7 +95,7 @@ void FlightRecorder::open(const std::filesystem::path& path) {
   std::filesystem::remove(path);
   const base::FileDescriptor file = base::open_file(path, O_RDWR | O_CREAT | O_EXCL);
   const int64_t bytes = base::flight_file_bytes(base::kFlightRecords);
-  if (const int error = posix_fallocate(file.get(), 0, bytes); error != 0)
+  if (const int error = base::reserve_bytes(file.get(), bytes); error != 0)
     base::throw_file_error("make room in", path, error);
   void* memory =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);

@@ -25,6 +25,7 @@
 #include "trireme/base/processor.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/stopwatch.h"
+#include "trireme/base/usable_cpus.h"
 #include "trireme/base/version.h"
 #include "trireme/bench/disk.h"
 #include "trireme/bench/machine.h"
@@ -49,6 +50,7 @@ void gather_system(Facts& facts) {
   facts.processor = base::processor_name();
   facts.cores = bench::machine_cores();
   facts.usable_cores = bench::usable_cores();
+  facts.cpus = base::usable_cpus();
   facts.numa_nodes = launch::num_numa_nodes();
   facts.threads = at::get_num_threads();
 }

@@ -36,6 +36,7 @@ struct Facts {
   std::string host_id;  ///< TRIREME_HOST_ID
   std::string kernel, processor;
   int64_t cores = 0, usable_cores = 0;  ///< of the machine; of this rank
+  std::vector<int> cpus;                ///< that this rank may use
   double cpu_quota = 0;                 ///< 0: none
   int64_t numa_nodes = 1, threads = 1;
   int64_t memory_bytes = 0, available_bytes = 0, memory_limit_bytes = 0;  ///< limit 0: none

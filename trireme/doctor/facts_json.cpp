@@ -11,7 +11,7 @@ namespace trireme::doctor {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, address, megabits, mtu)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, name, memory_bytes, nvlinks, pcie, pcie_at_most)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Disk, folder, free_bytes, measured_bytes, write_rate, read_rate, problem)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, host, machine, host_id, kernel, processor, cores, usable_cores,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, host, machine, host_id, kernel, processor, cores, usable_cores, cpus,
                                    cpu_quota, numa_nodes, threads, memory_bytes, available_bytes, memory_limit_bytes,
                                    shm_bytes, shm_free_bytes, open_files, open_files_at_most, own_address,
                                    resolve_seconds, interfaces, route, trireme, libtorch, nccl, driver, gpus, backends,

@@ -58,12 +58,19 @@ class MachineJudge {
 
   void cores(const Host& host) {
     const Facts& f = of(host);
-    const double usable = f.cpu_quota > 0 ? std::min<double>(f.cpu_quota, f.cores) : static_cast<double>(f.cores);
+    std::set<int> cpus;  // taskset and cpusets leave all ranks together fewer than there are
+    for (const int rank : host.ranks) {
+      const std::vector<int>& own = facts_[static_cast<size_t>(rank)].cpus;
+      cpus.insert(own.begin(), own.end());
+    }
+    const auto cores = cpus.empty() ? static_cast<double>(f.cores) : static_cast<double>(cpus.size());
+    const double usable = f.cpu_quota > 0 ? std::min(f.cpu_quota, cores) : cores;
     std::string text = fmt::format("{} x {} of {}, {}", base::plural(ranks(host), "rank"),
                                    base::plural(f.usable_cores, "core"), f.cores, f.processor);
     if (f.numa_nodes > 1) text += fmt::format(", {} NUMA nodes", f.numa_nodes);
     if (f.cpu_quota > 0 && f.cpu_quota < static_cast<double>(f.cores))
       text += fmt::format(", {:.3g} of them by quota", f.cpu_quota);
+    if (cores < static_cast<double>(f.cores)) text += fmt::format(", of which ranks may use {}", cpus.size());
     if (static_cast<double>(ranks(host)) > usable)
       return say(host, Grade::warn, "cores", text + ": ranks take turns",
                  fmt::format("--devices {}, or more cores", std::max<int64_t>(1, static_cast<int64_t>(usable))));

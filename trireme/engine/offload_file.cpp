@@ -50,12 +50,14 @@ OffloadFile::OffloadFile(const std::filesystem::path& folder, int64_t bytes) : f
   if (file < 0 && errno == EINVAL) file = open_nameless(folder, 0);  // this file system always uses the cache
   if (file < 0) base::throw_file_error("offload to", folder, errno);
   file_ = base::FileDescriptor(file);
-  if (const int code = posix_fallocate(file, 0, bytes); code != 0) {
+  cached_ = base::FileDescriptor(open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDWR | O_CLOEXEC));
+  if (cached_.get() < 0) base::throw_file_error("open the offload file in", folder, errno);
+  // Where the file system has no such call (NFS before 4.2), the C library writes a byte to each block, which O_DIRECT
+  // refuses.
+  if (const int code = base::reserve_bytes(cached_.get(), bytes); code != 0) {
     if (code != ENOSPC && code != EDQUOT && code != EFBIG) base::throw_file_error("offload to", folder, code);
     throw_no_offload_room(folder, bytes, code);
   }
-  cached_ = base::FileDescriptor(open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDWR | O_CLOEXEC));
-  if (cached_.get() < 0) base::throw_file_error("open the offload file in", folder, errno);
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (data == MAP_FAILED) base::throw_file_error("map the offload file in", folder, errno);
   data_ = static_cast<char*>(data);

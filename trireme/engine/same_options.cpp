@@ -6,6 +6,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/config/value.h"
 
 namespace trireme::engine {
@@ -43,7 +44,7 @@ std::string text_of(const model::Model& model) {
   for (const model::ParameterGroup& group : model.groups) {
     for (const model::ParameterSpec& p : group.parameters)
       text += fmt::format("{} [{}], ", p.name, fmt::join(p.whole_shape(), ", "));
-    text += "; ";
+    text += group.trained ? "; " : "frozen; ";
   }
   return text;
 }
@@ -89,11 +90,10 @@ void check_same(const NamedValues& mine, comm::Communicator& world) {
     for (int64_t i = 0; i < count; ++i)
       if (hashes[rank * count + i] != hashes[i]) {
         const auto& [name, value] = mine[static_cast<size_t>(i)];
-        constexpr size_t kShown = 200;
         throw UsageError(
-            fmt::format("[trainer] ranks 0 and {} differ in {} (here, on rank {}: {}{}); make the trainers of all "
-                        "ranks with the same options and parts",
-                        rank, name, world.rank(), value.substr(0, kShown), value.size() > kShown ? "..." : ""));
+            fmt::format("[trainer] ranks 0 and {} differ in {} (here, on rank {}: {}); make the trainers of all ranks "
+                        "with the same options and parts",
+                        rank, name, world.rank(), base::shortened(value, 200)));
       }
 }
 

@@ -75,7 +75,8 @@ Trainer::Trainer(model::Model model, TrainerOptions options)
 
 // Rounding is no loss. But 300 as a byte would be 44, and 1e39 in float32 infinite.
 static bool fits(const at::Tensor& given, at::ScalarType dtype) {
-  if (c10::promoteTypes(given.scalar_type(), dtype) == dtype) return true;  // it widens
+  const bool is_same_kind = c10::isIntegralType(given.scalar_type(), true) == c10::isIntegralType(dtype, true);
+  if (is_same_kind && c10::promoteTypes(given.scalar_type(), dtype) == dtype) return true;  // it widens
   if (!c10::canCast(given.scalar_type(), dtype)) return false;
   const at::Tensor there = given.to(dtype);
   return c10::isFloatingType(dtype) || c10::isComplexType(dtype) ? there.isfinite().equal(given.isfinite())

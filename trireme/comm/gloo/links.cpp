@@ -5,10 +5,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <list>
 #include <optional>
 #include <stdexcept>
 
+#include "trireme/base/process.h"
 #include "trireme/comm/gloo/greeting.h"
 
 namespace trireme::comm {
@@ -66,6 +68,7 @@ class Linking {
       call = {.next = now + kBeforeNextCall, .give_up = now + kLongestGreeting};
       const auto* address = reinterpret_cast<const sockaddr*>(addresses_[k].data());
       base::FileDescriptor socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      if (socket.get() < 0) require_descriptors();
       const int result = ::connect(socket.get(), address, static_cast<socklen_t>(addresses_[k].size()));
       if (result != 0 && errno != EINPROGRESS && errno != EINTR) continue;
       call.greeting = Greeting::call(std::move(socket), key_, group_.rank, k);
@@ -110,12 +113,17 @@ class Linking {
   void accept() {
     for (int i = 0; i < kAcceptedAtOnce; ++i) {
       base::FileDescriptor socket(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket.get() < 0) return;
+      if (socket.get() < 0) return require_descriptors();
       guests_.push_back(Greeting::host(std::move(socket), key_, group_.rank, group_.size));
       if (guests_.size() <= kMostGuests) continue;
       guests_.pop_front();
       ++links_.strangers;
     }
+  }
+
+  // Without them all ranks would wait for the whole timeout, and blame each other.
+  static void require_descriptors() {
+    if (errno == EMFILE || errno == ENFILE) throw std::runtime_error(base::why_no_descriptor(errno));
   }
 
   const Group& group_;

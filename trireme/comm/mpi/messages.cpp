@@ -10,6 +10,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
+constexpr auto kMostBetweenLooks = 1s;  // more has passed where the rank was suspended (Ctrl-Z), as its peers were
+
 // MPI moves data only while it is called. So calls are frequent during a transfer, and rare in an idle wait.
 void give_way(Clock::duration idle) {
   if (idle < 100us)
@@ -71,14 +73,15 @@ int MpiMessages::test() {
 }
 
 void MpiMessages::wait(std::chrono::milliseconds timeout, const std::atomic<bool>& stopping) {
-  auto last_progress = Clock::now();
+  auto last_look = Clock::now();
+  Clock::duration idle{};
   while (num_left_ > 0) {
-    if (test() > 0) {
-      last_progress = Clock::now();
-      continue;
-    }
+    const bool moved = test() > 0;
+    const auto now = Clock::now();
+    idle = moved ? Clock::duration{} : idle + std::min<Clock::duration>(now - last_look, kMostBetweenLooks);
+    last_look = now;
+    if (moved) continue;
     if (stopping) throw TransportFailure(-1, "the communicator is being destroyed");
-    const auto idle = Clock::now() - last_progress;
     if (idle > timeout)
       throw TransportFailure(peer_at_fault(),
                              fmt::format("no message came or went for {} ms; see whether it has failed or is stuck (a "

@@ -60,9 +60,12 @@ std::shared_ptr<Mapping> Mapping::create_shared(int64_t bytes, int64_t claimed_b
                                                 Pages pages) {
   check_available(bytes, claimed_bytes, what);
   base::FileDescriptor fd(memfd_create("trireme", MFD_CLOEXEC));
-  // fallocate reserves the pages now. Otherwise a lack of memory would be SIGBUS at the first touch.
-  const bool has_pages = fd.get() >= 0 && ftruncate(fd.get(), bytes) == 0 &&
-                         (bytes == 0 || pages == Pages::later || fallocate(fd.get(), 0, 0, bytes) == 0);
+  // The pages are reserved now. Otherwise a lack of memory would be SIGBUS at the first touch.
+  bool has_pages = fd.get() >= 0 && ftruncate(fd.get(), bytes) == 0;
+  if (has_pages && pages != Pages::later) {
+    errno = base::reserve_bytes(fd.get(), bytes);
+    has_pages = errno == 0;
+  }
   void* data = has_pages ? map(std::max<int64_t>(bytes, 1), MAP_SHARED, fd.get()) : nullptr;
   if (!data) refuse(what, bytes, std::strerror(errno));
   return std::shared_ptr<Mapping>(new Mapping(data, std::max<int64_t>(bytes, 1), std::move(fd)));

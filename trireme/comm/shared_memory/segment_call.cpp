@@ -50,7 +50,7 @@ bool SegmentTask::drive(bool wait) {
 
 void SegmentTask::restart(Call& call) {
   std::swap(call_, call);
-  done_ = false;
+  done_ = is_looked_at_ = false;
 }
 
 void SegmentTask::set_done() {

@@ -15,6 +15,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPeerCheckInterval{20};
+// What counts of the time between two looks: more has passed where the rank was suspended (Ctrl-Z), as its peers were.
+constexpr std::chrono::seconds kMostBetweenLooks{1};
 constexpr milliseconds kLongestSleep{5};
 // Another segment's doorbell does not wake this rank. So sleep is short while calls of siblings are in progress.
 constexpr std::chrono::microseconds kSleepBetweenSiblings{100};
@@ -163,12 +165,15 @@ bool SegmentCommunicator::drive_for(SegmentTask& task, bool wait) {
 
 bool SegmentCommunicator::poll(SegmentTask& task) {
   const bool moved = drive();
-  if (task.done()) return true;
+  if (task.done()) {
+    stalled_ = {};
+    return true;
+  }
   if (const auto text = context_.segment->abort_text()) throw_aborted(task.call(), *text);
   const auto now = Clock::now();
-  // Counts at most one second between two polls: while this rank computed, its peers may have waited for it.
-  stalled_ =
-      moved ? Clock::duration{} : stalled_ + std::min<Clock::duration>(now - last_poll_, std::chrono::seconds(1));
+  if (task.is_first_look()) last_poll_ = now;  // what lies between two calls is no wait
+  // While this rank computed, its peers may have waited for it.
+  stalled_ = moved ? Clock::duration{} : stalled_ + std::min<Clock::duration>(now - last_poll_, kMostBetweenLooks);
   last_poll_ = now;
   if (stalled_ > kPeerCheckInterval && now - last_peer_check_ > kPeerCheckInterval) {
     last_peer_check_ = now;
@@ -179,31 +184,34 @@ bool SegmentCommunicator::poll(SegmentTask& task) {
 
 void SegmentCommunicator::wait(SegmentTask& task) {
   SharedSegment& s = *context_.segment;
-  std::optional<Clock::time_point> stalled, last_check;  // set in long waits only
-  std::optional<FlightRecorder::Waiting> waiting;        // likewise
+  std::optional<Clock::time_point> last_look, last_check;  // set in long waits only
+  std::optional<FlightRecorder::Waiting> waiting;          // likewise
+  Clock::duration stalled{};
   bool siblings_work = false;
   const auto look = [&] {
     const bool mine = drive(), theirs = drive_siblings(siblings_work), moved = mine || theirs;
-    if (moved) stalled = last_check = std::nullopt;
+    if (moved) last_look = last_check = std::nullopt, stalled = {};
     return moved;
   };
   for (spinner_.reset();;) {
     const bool moved = look();
     if (task.done()) return;
     if (const auto text = s.abort_text())
-      throw_aborted(task.call(), *text, stalled ? elapsed_since(*stalled) : milliseconds{});
+      throw_aborted(task.call(), *text, std::chrono::duration_cast<milliseconds>(stalled));
     if (moved) {
       spinner_.reset();
       continue;
     }
     if (spinner_.pause()) continue;
     const auto now = Clock::now();
-    if (!stalled) stalled = last_check = now;
+    if (!last_look) last_look = last_check = now;
+    stalled += std::min<Clock::duration>(now - *last_look, kMostBetweenLooks);
+    last_look = now;
     if (!waiting) waiting.emplace(group().recorder.get(), task.call().record_id);
     if (now - *last_check > kPeerCheckInterval) {
       last_check = now;
       waiting->still();
-      check_peers(task, elapsed_since(*stalled));
+      check_peers(task, std::chrono::duration_cast<milliseconds>(stalled));
       if (task.done()) return;
     }
     Sleeper sleeper(s);

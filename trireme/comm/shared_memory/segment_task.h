@@ -10,6 +10,8 @@
 // call does a small call for all (segment_meeting.cpp).
 #pragma once
 
+#include <utility>
+
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/exchange.h"
 #include "trireme/comm/shared_memory/segment.h"
@@ -64,6 +66,8 @@ class SegmentTask : public Work {
   virtual std::string lacks(int peer) const = 0;
 
   bool done() const { return done_; }
+  /// Whether it is looked at for the first time.
+  bool is_first_look() { return !std::exchange(is_looked_at_, true); }
   const Call& call() const { return call_; }
 
  protected:
@@ -77,7 +81,7 @@ class SegmentTask : public Work {
   bool drive(bool wait);
 
   std::weak_ptr<SegmentCommunicator> driver_;  // the work may outlive its communicator
-  bool done_ = false;
+  bool done_ = false, is_looked_at_ = false;
 };
 
 using SegmentTaskPtr = std::shared_ptr<SegmentTask>;

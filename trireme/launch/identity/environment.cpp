@@ -131,8 +131,8 @@ int required_number(const EnvironmentLookup& lookup, const char* name, const cha
   return parse_number(name, required_text(lookup, name, because_of), lowest, highest);
 }
 
-void refuse_contradiction(bool holds, const char* name, int value, const char* rule, const char* other,
-                          int other_value) {
+void refuse_contradiction(bool holds, const char* name, int64_t value, const char* rule, const char* other,
+                          int64_t other_value) {
   if (holds) return;
   throw UsageError(fmt::format("environment variables contradict each other: {}={} must be {} {}={}", name, value, rule,
                                other, other_value));

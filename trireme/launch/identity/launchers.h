@@ -30,8 +30,8 @@ struct RankNames {
 bool read_ranks(const EnvironmentLookup& lookup, const RankNames& names, RankEnvironment& result);
 
 /// Errors    UsageError "... contradict each other: NAME=value must be RULE OTHER=other_value" unless `holds`
-void refuse_contradiction(bool holds, const char* name, int value, const char* rule, const char* other,
-                          int other_value);
+void refuse_contradiction(bool holds, const char* name, int64_t value, const char* rule, const char* other,
+                          int64_t other_value);
 
 // Each reader returns nothing for a process of another launcher, or of none.
 // Errors    UsageError naming the variable: missing, not a number, a count that contradicts another

@@ -46,7 +46,7 @@ std::optional<RankEnvironment> read_slurm_step(const EnvironmentLookup& lookup) 
   result.num_nodes = static_cast<int>(tasks.size());
   refuse_contradiction(result.node_rank < result.num_nodes, "SLURM_NODEID", result.node_rank,
                        "less than the number of nodes of", per_node, result.num_nodes);
-  const int all = std::accumulate(tasks.begin(), tasks.end(), 0);
+  const auto all = std::accumulate(tasks.begin(), tasks.end(), int64_t{0});
   refuse_contradiction(all == result.world_size, world, result.world_size, "the sum of", per_node, all);
   result.local_world_size = tasks[static_cast<size_t>(result.node_rank)];
   refuse_contradiction(result.local_rank < result.local_world_size, "SLURM_LOCALID", result.local_rank, "less than",

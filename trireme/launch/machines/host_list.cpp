@@ -63,7 +63,7 @@ std::vector<std::string> read_ranges(Reader& in) {
     const int begin = in.number(first), end = in.number(last);
     if (begin > end) in.refuse(fmt::format("the range {}-{} runs backwards", first, last));
     if (values.size() + static_cast<size_t>(end - begin) >= kMostHosts) in.refuse("it has more than 65,536 hosts");
-    for (int i = begin; i <= end; ++i) values.push_back(fmt::format("{:0{}}", i, first.size()));
+    for (int64_t i = begin; i <= end; ++i) values.push_back(fmt::format("{:0{}}", i, first.size()));
   } while (in.take(','));
   if (!in.take(']')) in.refuse("a bracket does not close");
   return values;

@@ -91,6 +91,13 @@ std::string yaml_quoted(const std::string& text) {
   return quoted + "\"";
 }
 
+// Kubernetes puts a variable in the place of $(NAME) in a container's arguments, and one dollar in that of two.
+std::string unexpanded(const std::string& word) {
+  std::string all;
+  for (const char c : word) all.append(c == '$' ? 2 : 1, c);
+  return all;
+}
+
 bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder) {
   const auto relative = path.lexically_normal().lexically_relative(folder.lexically_normal());
   return !relative.empty() && *relative.begin() != "..";
@@ -170,7 +177,8 @@ std::string k8s_file(const JobFile& job) {
       "      onExitCodes: {{containerName: trireme, operator: In, values: [{}]}}\n",
       kStoppedEarly);
   std::string arguments;
-  for (const std::string& word : job.arguments) arguments += fmt::format("            - {}\n", yaml_quoted(word));
+  for (const std::string& word : job.arguments)
+    arguments += fmt::format("            - {}\n", yaml_quoted(unexpanded(word)));
   return fmt::format(
       "# {nodes} pods of {ranks} ranks. Start it with: kubectl apply -f FILE\n"
       "apiVersion: v1\n"

@@ -6,8 +6,12 @@
 #include <filesystem>
 #include <iterator>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/config/arguments.h"
+#include "trireme/config/value.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/machines/job_file.h"
 #include "trireme/launch/machines/room.h"
@@ -54,6 +58,19 @@ bool is_for_printing(std::string_view key) {
   return std::ranges::count(kMachineSettings, key) + std::ranges::count(kOfTheFile, key) > 0;
 }
 
+// Whether a setting is true or false, and may stand without a value. `key` may be the last part of its name.
+bool is_flag(const std::string& key) {
+  static const std::vector<std::string> kFlags = [] {
+    Settings settings;
+    std::vector<std::string> flags;
+    declare(settings).for_each([&](const config::Section&, const config::Setting& setting) {
+      if (config::type_name(setting) == "true or false") flags.emplace_back(setting.key);
+    });
+    return flags;
+  }();
+  return std::ranges::any_of(kFlags, [&](const std::string& flag) { return flag == key || flag.ends_with("." + key); });
+}
+
 std::vector<std::string> command_of_the_job(std::span<const std::string> arguments) {
   std::vector<std::string> kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -61,10 +78,15 @@ std::vector<std::string> command_of_the_job(std::span<const std::string> argumen
     const size_t equals = word.find('=');
     const size_t begin = word.find_first_not_of('-');
     const bool is_option = word.starts_with("--") || equals != std::string::npos;
-    if (!is_option || begin == std::string::npos || !is_for_printing(word.substr(begin, equals - begin)))
-      kept.push_back(word);
-    else if (equals == std::string::npos)
-      ++i;  // its value
+    const bool is_kept =
+        !is_option || begin == std::string::npos || !is_for_printing(word.substr(begin, equals - begin));
+    if (is_kept) kept.push_back(word);
+    // The next word is its value, whatever it looks like: --prompt hosts=a.
+    if (!word.starts_with("--") || equals != std::string::npos || i + 1 == arguments.size()) continue;
+    const std::string& next = arguments[i + 1];
+    if (is_kept && (next.starts_with("--") || (is_flag(word.substr(begin)) && !config::is_truth_word(next)))) continue;
+    if (is_kept) kept.push_back(next);
+    ++i;
   }
   return kept;
 }
@@ -81,6 +103,17 @@ int print_job(const std::string& subcommand, WhenStopped when_stopped, const Par
     throw UsageError(
         "error: overwrite removes what lies in out_dir, and a job that is queued again would remove its own "
         "checkpoints: leave out --overwrite, and remove the earlier run before");
+  using From = train::Resume::From;
+  const train::Resume& resume = parsed.settings.resume;
+  std::error_code ignored;
+  const bool begins_anew =
+      resume.from == From::nothing ||
+      (resume.from == From::folder &&
+       !std::filesystem::equivalent(resume.named.value_or(resume.folder), parsed.settings.out_dir, ignored));
+  if (when_stopped == WhenStopped::resumes && parsed.typed("resume") && begins_anew)
+    throw UsageError(
+        "error: a job that is queued again goes on where it was, and this --resume would begin it anew: leave it out, "
+        "and --resume auto stands in the file");
   if (*parsed.settings.launch.print == JobKind::hostfile && parsed.typed("launch.max_restarts"))
     throw UsageError(
         "error: launch.max_restarts is for Trireme's own launcher, and mpirun starts the ranks of a hostfile: leave it "

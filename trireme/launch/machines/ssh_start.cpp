@@ -52,9 +52,9 @@ class SshSupervisor {
         while (read_stream(stream)) continue;
         stream.show_unfinished();
       }
-    out_.flush_before_exit();
-    err_.flush_before_exit();
     const int code = job_code();
+    for (Screen* screen : {&out_, &err_})
+      screen->flush_before_exit(process_.signal_fd(), screen == &out_ && code == 0 && stop_signal_ == 0);
     if (code == 0 && out_.lost() != 0) base::throw_file_error("write", "standard output", out_.lost());
     return code;
   }
@@ -105,13 +105,16 @@ class SshSupervisor {
       if (host.alive()) ready.push_back({host.pidfd.get(), POLLIN, 0});
       if (!host.unsent.empty()) ready.push_back({host.input.get(), POLLOUT, 0});
       for (const RankStream& stream : host.streams)
-        if (stream.fd.get() >= 0) ready.push_back({stream.fd.get(), POLLIN, 0});
+        if (has_room_for(stream)) ready.push_back({stream.fd.get(), POLLIN, 0});
     }
+    for (const Screen* screen : {&out_, &err_})
+      if (screen->waiting()) ready.push_back({screen->fd(), POLLOUT, 0});
     poll(ready.data(), ready.size(), 200);
     read_signals();
     for (Host& host : hosts_) {
       send_order(host);
-      for (RankStream& stream : host.streams) read_stream(stream);
+      for (RankStream& stream : host.streams)
+        if (has_room_for(stream)) read_stream(stream);
       reap(host);
     }
     out_.flush();
@@ -127,6 +130,9 @@ class SshSupervisor {
       host.unsent.erase(0, static_cast<size_t>(sent));
     }
   }
+
+  // What a screen does not take waits on its machine.
+  static bool has_room_for(const RankStream& stream) { return stream.fd.get() >= 0 && !stream.screen->full(); }
 
   // True while there may be more.
   static bool read_stream(RankStream& stream) { return stream.fd.get() >= 0 && !stream.read().empty(); }
@@ -169,10 +175,10 @@ class SshSupervisor {
       const int number = static_cast<int>(info.ssi_signo);
       if (stop_signal_ == 0 || stop_signal_ == SIGUSR1) {
         if (number == stop_signal_) continue;
-        const bool is_asked = stop_signal_ != 0;  // a second byte would end the machines' ranks at once
+        const bool is_first = stop_signal_ == 0;
         stop_signal_ = number;
         stop_asked_at_ = Clock::now();
-        if (is_asked) continue;
+        if (!is_first) continue;
         say(fmt::format("stopping: all machines {}; a second signal ends the connections",
                         job_.saves ? "finish the step and save" : "are asked to end"));
         ask_to_stop();
@@ -191,8 +197,10 @@ class SshSupervisor {
     if (end_at_ && now >= *end_at_) end_connections();
   }
 
+  // Once: a second byte would end the machines' ranks at once.
   void ask_to_stop() {
     stop_at_.reset();
+    if (std::exchange(is_asked_, true)) return;
     if (!end_at_) end_at_ = Clock::now() + 2 * job_.grace;  // the machine's own grace, and its launcher's
     for (Host& host : hosts_) {
       if (!host.alive() || host.killed_at) continue;
@@ -263,6 +271,7 @@ class SshSupervisor {
   int stop_signal_ = 0;
   Clock::time_point stop_asked_at_;
   bool is_told_ = false;  // the failure
+  bool is_asked_ = false;  // that machines stop
   std::optional<Clock::time_point> stop_at_, insist_at_, end_at_;
 };
 }  // namespace

@@ -36,13 +36,14 @@ class Guardian {
 
   /// Starts a new guardian with the same ranks, after the old one was killed.
   void restart();
+  /// Ends it. What a launcher leaves that dies after this is not cleaned up.
+  void stop();
 
   pid_t pid() const { return pid_; }
   int pidfd() const { return pidfd_.get(); }
 
  private:
   void start();
-  void stop();
   void announce(pid_t group) const;
 
   std::string marker_;

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -50,9 +52,21 @@ void Screen::flush() {
   pending_.erase(0, done);
 }
 
-void Screen::flush_before_exit() {
+void Screen::flush_before_exit(int signal_fd, bool is_result) {
   const auto end = std::chrono::steady_clock::now() + kLastChance;
-  for (flush(); waiting() && std::chrono::steady_clock::now() < end; flush()) writable_within(fd_, 100);
+  for (flush(); waiting() && (is_result || std::chrono::steady_clock::now() < end); flush()) {
+    pollfd ready[2] = {{fd_, POLLOUT, 0}, {signal_fd, POLLIN, 0}};
+    // A signal that comes after a failure is for what follows it: the job may start again.
+    if (poll(ready, is_result ? 2 : 1, 100) <= 0 || ready[1].revents == 0) continue;
+    signalfd_siginfo info{};
+    while (read(signal_fd, &info, sizeof info) == static_cast<long>(sizeof info)) {
+      if (info.ssi_signo == SIGTSTP)
+        kill(getpid(), SIGSTOP);
+      else
+        is_result = false, lost_ = ECANCELED;
+    }
+    if (lost_ != 0) return;
+  }
 }
 
 RankLog::RankLog(std::filesystem::path path) : path_(std::move(path)) {

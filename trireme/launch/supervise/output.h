@@ -19,7 +19,9 @@ class Screen {
 
   void write(std::string_view text);
   void flush();  ///< writes what can be written without blocking
-  void flush_before_exit();  ///< gives a slow reader a few seconds
+  /// Waits for a slow reader: where the text `is_result` of what went well, until it has read all or a signal comes,
+  /// and otherwise a few seconds.
+  void flush_before_exit(int signal_fd, bool is_result);
 
   /// The errno of the write that lost text; 0: none, or the reader has gone and wants no more.
   int lost() const { return lost_; }

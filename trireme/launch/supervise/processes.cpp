@@ -40,7 +40,7 @@ pid_t parse_pid(const char*& text) {
 }
 
 // Fills parent and group from "/proc/<pid>/stat": "12 (name, may hold ) and blanks) S 1 12 ...".
-bool read_stat(ProcessEntry& entry) {
+bool read_stat(ProcessEntry& entry, Zombies zombies) {
   const int fd = open(ProcPath(entry.pid, "stat").text, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   char text[512];
@@ -51,7 +51,7 @@ bool read_stat(ProcessEntry& entry) {
   const char* after_name = std::strrchr(text, ')');
   if (after_name == nullptr || after_name[1] != ' ') return false;
   const char state = after_name[2];
-  if (state == '\0' || state == 'Z' || state == 'X') return false;
+  if (state == '\0' || state == 'X' || (state == 'Z' && zombies == Zombies::no)) return false;
   const char* rest = after_name + 3;
   entry.parent = parse_pid(rest);
   entry.group = parse_pid(rest);
@@ -67,7 +67,7 @@ struct DirectoryEntry {  // as getdents64(2) writes it
 };
 }  // namespace
 
-std::optional<std::size_t> list_processes(std::span<ProcessEntry> table) {
+std::optional<std::size_t> list_processes(std::span<ProcessEntry> table, Zombies zombies) {
   const int folder = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return std::nullopt;
   std::size_t count = 0;
@@ -79,7 +79,7 @@ std::optional<std::size_t> list_processes(std::span<ProcessEntry> table) {
       at += found->length;
       const char* name = found->name;
       ProcessEntry entry{.pid = parse_pid(name)};
-      if (entry.pid > 0 && *name == '\0' && count < table.size() && read_stat(entry)) table[count++] = entry;
+      if (entry.pid > 0 && *name == '\0' && count < table.size() && read_stat(entry, zombies)) table[count++] = entry;
     }
   }
   close(folder);

@@ -21,9 +21,12 @@ struct ProcessEntry {
 
 constexpr std::size_t kMaxProcesses = 65536;  ///< of a machine; further ones are not seen
 
-/// Fills `table` with the running processes (no zombies), ordered by id, and returns their number. Nothing if they
-/// cannot be listed, which does not mean that none runs.
-std::optional<std::size_t> list_processes(std::span<ProcessEntry> table);
+/// Whether processes count that have ended and have not been waited for.
+enum class Zombies { no, too };
+
+/// Fills `table` with the running processes, ordered by id, and returns their number. Nothing if they cannot be
+/// listed, which does not mean that none runs.
+std::optional<std::size_t> list_processes(std::span<ProcessEntry> table, Zombies zombies = Zombies::no);
 
 /// Whether `pid` was started with the variable `marker` ("NAME=value") in its environment.
 bool carries_marker(pid_t pid, std::string_view marker);

@@ -30,6 +30,7 @@ constexpr std::chrono::milliseconds kGraceOfTheStuck = 1s;  // a stuck rank does
 constexpr std::chrono::milliseconds kGraceWithoutOthers = 3s;  // for ranks whose peers on other machines have ended
 constexpr auto kStopPatience = 2s;  // before the user is told what the launcher waits for
 constexpr auto kGlance = 20ms;      // between looks at events without a descriptor
+constexpr auto kOrphansStay = 10s;  // that have ended: nothing wakes the launcher for them
 constexpr int kMaxGuardianRestarts = 10;
 constexpr std::size_t kTailBytes = 8192;
 
@@ -89,8 +90,8 @@ int Supervisor::run(std::optional<Failure>& failure) {
   kill_orphans();
   drain();
   const int code = report(failure);
-  out_.flush_before_exit();
-  err_.flush_before_exit();
+  for (Screen* screen : {&out_, &err_})
+    screen->flush_before_exit(process_.signal_fd(), screen == &out_ && code == 0 && stop_signal_ == 0);
   if (options_.remove_leftovers) options_.remove_leftovers();  // may take long on a network's file system
   return code;
 }
@@ -106,7 +107,7 @@ int Supervisor::poll_timeout_ms() const {
   // The kernel may have no pidfds.
   if (std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.alive() && rank.pidfd.get() < 0; }))
     until = std::min(until, Clock::now() + kGlance);
-  if (until == Clock::time_point::max()) return -1;
+  until = std::min(until, Clock::now() + kOrphansStay);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
   return static_cast<int>(std::clamp<long>(left, 0, 1'000'000));
 }
@@ -135,7 +136,7 @@ void Supervisor::wait_for_event() {
   out_.flush();
   err_.flush();
   if (is_ready(process_.signal_fd())) read_signals();
-  if (is_ready(guardian_.pidfd()) && guardian_restarts_++ < kMaxGuardianRestarts) guardian_.restart();
+  if (is_ready(guardian_.pidfd())) guardian_restarts_++ < kMaxGuardianRestarts ? guardian_.restart() : guardian_.stop();
   if (is_ready(options_.end_fd)) ended_elsewhere_ = some_failure_ = true;
   for (auto& rank : ranks_) {
     if (is_ready(rank.report_fd.get())) read_reports(rank);
@@ -244,6 +245,22 @@ void Supervisor::read_reports(Rank& rank) {
   }
 }
 
+// Those that waitid does not show, because a child that must not be reaped here comes first.
+void Supervisor::reap_orphans_behind() {
+  const auto now = Clock::now();
+  if (now - looked_behind_ < std::chrono::seconds(1)) return;
+  looked_behind_ = now;
+  std::vector<ProcessEntry> table(kMaxProcesses);
+  const auto count = list_processes(table, Zombies::too);
+  for (const ProcessEntry& entry : std::span(table).first(count.value_or(0)))
+    if (entry.parent == getpid() && !is_known(entry.pid)) waitpid(entry.pid, nullptr, WNOHANG);
+}
+
+bool Supervisor::is_known(pid_t pid) const {
+  return pid == guardian_.pid() || process_.had_child(pid) ||
+         std::ranges::any_of(ranks_, [&](const Rank& rank) { return rank.outcome.pid == pid; });
+}
+
 void Supervisor::reap() {
   for (auto& rank : ranks_) {
     int status = 0;
@@ -256,9 +273,10 @@ void Supervisor::reap() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
     const pid_t pid = info.si_pid;
-    const bool known = pid == guardian_.pid() || process_.had_child(pid) ||
-                       std::ranges::any_of(ranks_, [&](const Rank& rank) { return rank.outcome.pid == pid; });
-    if (known) break;
+    if (is_known(pid)) {
+      reap_orphans_behind();
+      break;
+    }
     waitpid(pid, nullptr, WNOHANG);
     info = {};
   }

@@ -94,6 +94,8 @@ class Supervisor {
   void keep(Rank& rank, std::string_view text);
   void read_reports(Rank& rank);
   void reap();
+  void reap_orphans_behind();
+  bool is_known(pid_t pid) const;
   void on_end(Rank& rank, int wait_status, std::int64_t peak_bytes);
   void act_on_failure();
   bool is_unbegun() const;
@@ -144,6 +146,7 @@ class Supervisor {
   std::optional<Clock::time_point> kill_at_;  // when to send SIGKILL
   std::chrono::milliseconds grace_{0};  // between SIGTERM and SIGKILL
   std::optional<Clock::time_point> killed_at_;
+  Clock::time_point looked_behind_;  // when reap_orphans_behind() last listed processes
   bool term_sent_ = false, kill_sent_ = false, wait_told_ = false;
   std::vector<pid_t> stay_;  // processes that were killed and named, but have not ended
   int guardian_restarts_ = 0;
