@@ -73,6 +73,9 @@ TEST(Accelerate, FsdpOfBothVersionsIsAStrategyWithItsPrefetchAndWrapping) {
   const std::string two = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: ";
   EXPECT_EQ(yaml(two + "true\n").settings.strategy, plan::Strategy::full_shard);
   EXPECT_EQ(yaml(two + "false\n").settings.strategy, plan::Strategy::shard_grad_op);
+  const auto ignored =
+      yaml("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_sharding_strategy: NO_SHARD}\n");
+  EXPECT_EQ(ignored.settings.strategy, plan::Strategy::full_shard) << "version 2 reads fsdp_reshard_after_forward";
   EXPECT_EQ(yaml("distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: 3}\n").settings.strategy,
             plan::Strategy::no_shard);
   const auto offload = yaml("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}\n").settings.offload;
@@ -217,6 +220,9 @@ TEST(Accelerate, WhatItDoesNotHaveIsToldFromWhatIsNotForUs) {
   EXPECT_THAT(wrong("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\n"),
               HasSubstr("AMAZON_SAGEMAKER cannot be had"));
   EXPECT_THAT(wrong("num_processes: 4\n"), HasSubstr("has no distributed_type"));
+  EXPECT_THAT(
+      refusal_of("a.yaml", "distributed_type: [\n", "--config_dialect accelerate"),
+      testing::AllOf(HasSubstr("a.yaml is not valid YAML"), testing::Not(HasSubstr("has no distributed_type"))));
 }
 
 TEST(Accelerate, SequenceParallelismWithoutTensorParallelismSaysWhatReadsIt) {

@@ -138,6 +138,13 @@ TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndKeysOfRewardsAreOurs) {
   EXPECT_EQ(s.train.max_norm, 0.1);
   EXPECT_EQ(read("grpo.num_generations=4 model.mesh_shape=[[2,1],[fsdp,tp]]").settings.grpo.num_generations, 4);
   EXPECT_THAT(refused_words("+experiment=quick_test"), HasSubstr("there is no experiment quick_test"));
+  const Folder folder;
+  std::filesystem::create_directories(folder / "conf/experiment");
+  folder.write("conf/experiment/itself.yaml", "experiment: itself\n");
+  const auto here = std::filesystem::current_path();
+  std::filesystem::current_path(folder / "");
+  EXPECT_THAT(refused_words("+experiment=itself"), HasSubstr("conf/experiment/itself.yaml includes itself"));
+  std::filesystem::current_path(here);
 }
 
 // A folder of configuration as agent-tunix has it.

@@ -68,6 +68,18 @@ void deepspeed_file(Reading& r, const Given& entry) {
   r.tell(entry, fmt::format("its {} keys follow", file->entries.size()));
 }
 
+}  // namespace
+
+void set_accumulation(Reading& r, const std::string& steps) {
+  set_batch(r, "", "", steps);
+  if (r.find(steps) != nullptr || r.is_left(steps)) return;
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const int64_t micro = std::clamp<int64_t>(r.known_count("train.micro_batch_size").value_or(1), 1, kMost);
+  r.suggest("train.global_batch_size", std::to_string(micro * r.data_ranks()));
+}
+
+namespace {
+
 void deepspeed_inline(Reading& r) {
   const Given* stage = r.find(in(kDeepSpeed, "zero_stage"));
   if (stage == nullptr)
@@ -75,12 +87,7 @@ void deepspeed_inline(Reading& r) {
   else
     ds::stage(r, *stage);
   const std::string steps = in(kDeepSpeed, "gradient_accumulation_steps");
-  set_batch(r, "", "", steps);
-  if (r.find(steps) == nullptr && !r.is_left(steps)) {  // the default is 1
-    constexpr int64_t kMost = int64_t{1} << 40;
-    const int64_t micro = std::clamp<int64_t>(r.known_count("train.micro_batch_size").value_or(1), 1, kMost);
-    r.suggest("train.global_batch_size", std::to_string(micro * r.data_ranks()));
-  }
+  set_accumulation(r, steps);
 }
 
 }  // namespace

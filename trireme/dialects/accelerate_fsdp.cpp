@@ -101,9 +101,9 @@ void fsdp_strategy(Reading& r) {
   const int64_t version = r.count(in(kFsdp, "version")).value_or(1);
   const Given* entry = sharding != nullptr ? sharding : reshard;
   std::string name = entry == nullptr ? "full_shard" : lower(entry->text);
-  if (version == 2 && sharding != nullptr && reshard != nullptr) {
+  if (version == 2 && sharding != nullptr) {
     r.ignore(*sharding, "version 2 reads fsdp_reshard_after_forward");
-    entry = reshard, name = lower(reshard->text);
+    entry = reshard, name = reshard == nullptr ? "full_shard" : lower(reshard->text);
   } else if (sharding != nullptr && reshard != nullptr) {
     r.ignore(*reshard, "fsdp_sharding_strategy says it");
   }

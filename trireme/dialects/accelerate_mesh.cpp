@@ -139,7 +139,7 @@ void megatron_strategy(Reading& r) {
     r.suggest("strategy", "no_shard");
   else
     r.set("strategy", r.flag(divides->key) ? "zero1" : "no_shard", *divides);
-  set_batch(r, "", "", in(kMegatron, "num_micro_batches"));
+  set_accumulation(r, in(kMegatron, "num_micro_batches"));
   if (r.find(in(kMegatron, "gradient_clipping")) == nullptr) r.suggest("train.max_norm", "1.0");
 }
 

@@ -16,6 +16,8 @@ std::vector<Row> mesh_rows();       // accelerate_mesh.cpp
 void fsdp_strategy(Reading& reading);
 void deepspeed_strategy(Reading& reading);
 void megatron_strategy(Reading& reading);
+/// The batch of a step from the micro-batches that `steps` counts, one by default.
+void set_accumulation(Reading& reading, const std::string& steps);
 
 /// The entry that asks for copies of whole weights, which its FSDP does not have; else null.
 const config::Given* copies_of_whole_weights(const Reading& reading);

@@ -61,14 +61,15 @@ void flag_stage(Reading& r, const Given& entry) { set_strategy(r, entry, r.flag(
 
 void bucket(Reading& r, const Given& entry) {
   const int64_t stage = stage_of(r);
-  if (stage == 1 || stage == 2) return r.set("wrap.min_num_params", std::to_string(*r.count(entry.key)), entry);
+  if (stage == 1 || stage == 2)
+    return r.set("wrap.min_num_params", std::to_string(r.count(entry.key).value_or(1)), entry);
   r.ignore(entry,
            stage == 0 ? "stage 0 does not read it" : "with stage 3 each block is gathered and reduced by itself");
 }
 
 void prefetch_bucket(Reading& r, const Given& entry) {
   if (stage_of(r) != 3) return r.ignore(entry, "only stage 3 reads it");
-  if (*r.count(entry.key) == 0) return r.set("schedule.prefetch", "0", entry);
+  if (r.count(entry.key).value_or(1) == 0) return r.set("schedule.prefetch", "0", entry);
   r.set("schedule.prefetch", "1", entry);
 }
 

@@ -95,8 +95,9 @@ namespace {
 
 // Of rewards, a batch is prompts: each is answered grpo.num_generations times, and a step learns from all of them.
 void prompts(Reading& r, const Given* size, const Given* steps) {
-  const int64_t prompts = size != nullptr ? *r.count(size->key) : r.known_count("grpo.batch_size").value_or(1),
-                accumulation = steps != nullptr ? *r.count(steps->key) : 1;
+  const int64_t prompts =
+                    size != nullptr ? r.count(size->key).value_or(1) : r.known_count("grpo.batch_size").value_or(1),
+                accumulation = steps != nullptr ? r.count(steps->key).value_or(1) : 1;
   constexpr int64_t kMost = int64_t{1} << 30;
   if (prompts < 1 || accumulation < 1 || prompts > kMost || accumulation > kMost)
     return r.refuse(size != nullptr ? *size : *steps, "batches are at least 1 and at most 2^30", "");
@@ -113,7 +114,7 @@ void batch(Reading& r) {
   if (learns_from_rewards(r)) return prompts(r, size, steps);
   const int64_t ranks = r.data_ranks(), accumulation = r.count("training.gradient_accumulation_steps").value_or(1);
   const int64_t whole =
-      size == nullptr ? r.known_count("train.micro_batch_size").value_or(1) * ranks : *r.count(size->key);
+      size == nullptr ? r.known_count("train.micro_batch_size").value_or(1) * ranks : r.count(size->key).value_or(1);
   constexpr int64_t kMost = int64_t{1} << 30;
   if (whole < 1 || accumulation < 1 || whole > kMost || accumulation > kMost)
     return r.refuse(size != nullptr ? *size : *steps, "batches are at least 1 and at most 2^30", "");
@@ -130,7 +131,7 @@ void length(Reading& r) {
   if (batches != nullptr && !r.count(batches->key)) return;  // refused already
   if (batches != nullptr) {
     const double steps =
-        static_cast<double>(*r.count(batches->key)) * share *
+        static_cast<double>(r.count(batches->key).value_or(1)) * share *
         static_cast<double>(r.count("training.num_epochs").value_or(1)) *
         (learns_from_rewards(r) ? static_cast<double>(r.known_count("grpo.num_iterations").value_or(1)) : 1);
     if (steps < 1 || steps > 1e15) return r.refuse(*batches, "a run has at least one step and at most 1e15", "");

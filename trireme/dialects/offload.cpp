@@ -99,9 +99,9 @@ void finish_offload(Reading& r) {
       path = entry;
     }
   if (const Given* entry = r.find(kDepth)) {
-    if (to_disk)
-      r.set("offload.buffers", std::to_string(*r.count(kDepth)), *entry);
-    else
+    if (const auto depth = r.count(kDepth); to_disk && depth)  // without one it has been refused
+      r.set("offload.buffers", std::to_string(*depth), *entry);
+    else if (!to_disk)
       r.ignore(*entry, "nothing goes to a disk");
   }
   if (const Given* entry = r.find(kRatio)) {

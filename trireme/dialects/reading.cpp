@@ -273,10 +273,16 @@ void Reading::refuse_both(const Given& one, const Given& other, std::string_view
 }
 
 void Reading::include(const Dialect& dialect, const config::ForeignFile& file) {
+  if (file.name == file_.name || std::ranges::find(around_, file.name) != around_.end()) {
+    problems_.add(fmt::format("{} includes itself", file.name), {}, "leave out the key that names it");
+    return;
+  }
   config::ForeignFile at_this_place = file;
   at_this_place.later = file_.later;
   Reading inner(dialect, at_this_place, table_, parsed_, command_, surroundings_, problems_);
   inner.result_.settings = result_.settings;  // what is known so far
+  inner.around_ = around_;
+  inner.around_.push_back(file_.name);
   const size_t known = result_.settings.size();
   config::ForeignSettings found = inner.run();
   result_.settings.insert(result_.settings.end(), found.settings.begin() + static_cast<std::ptrdiff_t>(known),

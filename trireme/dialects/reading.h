@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trireme/config/declaration.h"
 #include "trireme/config/other_systems.h"
@@ -131,6 +132,7 @@ class Reading {
   std::map<const config::Given*, config::Account> accounts_;
   std::map<const config::Given*, bool> is_refused_;
   config::ForeignSettings result_;
+  std::vector<std::string> around_ = {};  ///< files that include this one
 };
 
 /// "FSDP" for "fsdp" and the like: texts are compared without regard to case.

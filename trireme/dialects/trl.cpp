@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "trireme/base/text.h"
@@ -99,9 +100,13 @@ void trl_half(Reading& r, const Given& entry) {
     return;
   }
   if (r.flag(entry.key)) return r.set("precision", entry.key == "bf16" ? "bf16-mixed" : "16-mixed", entry);
+  const bool leaves_bf16_on = entry.key == "fp16" && r.find("bf16") == nullptr;
+  if (leaves_bf16_on && r.find("accelerate_config") != nullptr)  // whose word counts less than the trainer's default
+    return r.set("precision", "bf16-mixed", entry);
   if (r.find("accelerate_config") != nullptr) return r.ignore(entry, "it is off, so accelerate_config says it");
   const Given* other = r.find(entry.key == "bf16" ? "fp16" : "bf16");
   if (entry.key == "bf16" && (other == nullptr || !r.flag("fp16"))) return r.set("precision", "32-true", entry);
+  if (leaves_bf16_on) r.suggest("precision", "bf16-mixed");
   r.ignore(entry, "it is off");
 }
 
@@ -133,16 +138,16 @@ void trl_batches(Reading& r) {
   }();
   for (const Given* entry : {m, g, whole, steps, group})
     if (entry != nullptr && !r.count(entry->key)) return;  // refused already
-  const int64_t ranks = r.data_ranks(), size = m != nullptr ? *r.count(m->key) : 8,
-                accumulation = g != nullptr ? *r.count(g->key) : 1,
-                answers = group != nullptr ? *r.count(group->key) : 8,
-                rounds = steps != nullptr ? *r.count(steps->key) : accumulation;
+  const int64_t ranks = r.data_ranks(), size = m != nullptr ? r.count(m->key).value_or(1) : 8,
+                accumulation = g != nullptr ? r.count(g->key).value_or(1) : 1,
+                answers = group != nullptr ? r.count(group->key).value_or(1) : 8,
+                rounds = steps != nullptr ? r.count(steps->key).value_or(1) : accumulation;
   constexpr int64_t kMost = int64_t{1} << 20;
   for (const int64_t number : {size, accumulation, answers, rounds})
     if (number < 1 || number > kMost)
       return r.refuse(*one_of, fmt::format("batches are at least 1 and at most {}, not {}", kMost, number), "");
   const int64_t step = size * accumulation * ranks,
-                rollout = whole != nullptr ? *r.count(whole->key) : size * rounds * ranks;
+                rollout = whole != nullptr ? r.count(whole->key).value_or(1) : size * rounds * ranks;
   if (one_of == nullptr) {
     r.suggest("grpo.batch_size", std::to_string(std::max<int64_t>(1, rollout / answers)));
     return r.suggest("train.micro_batch_size", std::to_string(size));
@@ -166,15 +171,18 @@ void trl_batches(Reading& r) {
 
 void trl_length(Reading& r) {
   const Given *steps = r.find("max_steps"), *epochs = r.find("num_train_epochs");
-  const auto given = static_cast<int64_t>(r.number("max_steps").value_or(-1));
+  const double number = r.number("max_steps").value_or(-1);
+  if (number >= 9e18)
+    return r.refuse(*steps, fmt::format("max_steps {} is too large", steps->text), "give num_train_epochs");
+  const auto given = static_cast<int64_t>(number);
   if (given > 0) r.set("train.max_steps", std::to_string(given), *steps);
   if (steps != nullptr && given <= 0) r.ignore(*steps, "num_train_epochs counts");
   if (epochs != nullptr) {
     if (given > 0) return r.ignore(*epochs, "max_steps counts");
-    const double number = r.number(epochs->key).value_or(0);
-    if (number < 1 || number != static_cast<double>(static_cast<int64_t>(number)))
+    const double rounds = r.number(epochs->key).value_or(0);
+    if (!(rounds >= 1 && rounds < 9e18) || rounds != std::floor(rounds))
       return r.refuse(*epochs, fmt::format("num_train_epochs {} is no whole number", epochs->text), "give max_steps");
-    r.set("train.epochs", std::to_string(static_cast<int64_t>(number)), *epochs);
+    r.set("train.epochs", std::to_string(static_cast<int64_t>(rounds)), *epochs);
   } else if (given <= 0) {
     r.suggest("train.epochs", "3");
   }

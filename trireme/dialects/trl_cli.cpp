@@ -67,7 +67,7 @@ void trl_launcher(Reading& r) {
   if (config == nullptr) {
     if (processes == nullptr) return;
     const int64_t nodes = std::max<int64_t>(r.known_count("num_nodes").value_or(1), 1),
-                  total = *r.count(processes->key);
+                  total = r.count(processes->key).value_or(1);
     if (total < 1 || total % nodes != 0)
       return r.refuse(*processes, fmt::format("num_processes {} is no number of ranks on {} machines", total, nodes),
                       "it counts the ranks of all machines");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "trireme/schedule/pipeline.h"
 
@@ -34,6 +35,13 @@ double lowest_lr(const Settings& settings) {
 
 int64_t warmup_steps(const Settings& settings) {
   return settings.train.lr_warmup_steps.value_or(optim::default_warmup_steps(settings.train.lr_decay));
+}
+
+int64_t MeshShape::product() const {
+  int64_t all = 1;
+  for (const int64_t size : {pp, replicate, shard, cp, tp})
+    if (__builtin_mul_overflow(all, size, &all)) return std::numeric_limits<int64_t>::max();
+  return all;
 }
 
 MeshShape mesh_shape(const Settings& settings, int64_t world_size) {

@@ -34,7 +34,8 @@ int64_t warmup_steps(const Settings& settings);
 struct MeshShape {
   int64_t pp = 1, replicate = 1, shard = 1, cp = 1, tp = 1;
 
-  int64_t product() const { return pp * replicate * shard * cp * tp; }
+  /// At most INT64_MAX.
+  int64_t product() const;
   /// Ranks that read different data. Ranks of pp, cp and tp work together on the same sequences.
   int64_t data_parallel_ranks() const { return replicate * shard; }
   bool operator==(const MeshShape&) const = default;

@@ -19,6 +19,18 @@ std::vector<config::Given> given_in(const std::string& saved_yaml, const std::st
   return config::read_yaml(saved_yaml, place, table, ignored);
 }
 
+// out/run, ./out/run and out/run/ are out/run/step-00000800 where that was the newest checkpoint.
+bool is_same_name(const std::string& typed, const std::string& saved) {
+  const auto plain = [](const std::string& name) {
+    const std::filesystem::path path = std::filesystem::path(name).lexically_normal();
+    return path.has_filename() ? path : path.parent_path();
+  };
+  const bool is_path = typed.find('/') != std::string::npos || saved.find('/') != std::string::npos;
+  const bool is_step = plain(saved).filename().string().starts_with("step-");
+  return typed == saved ||
+         (is_path && (plain(typed) == plain(saved) || (is_step && plain(typed) == plain(saved).parent_path())));
+}
+
 // The sections (model, data, optimizer) whose name the user changed: their saved settings do not apply.
 std::set<std::string_view> renamed_sections(const ParsedSettings& parsed, const config::Table& table,
                                             const std::vector<config::Given>& saved) {
@@ -26,7 +38,7 @@ std::set<std::string_view> renamed_sections(const ParsedSettings& parsed, const 
   for (const config::Given& given : saved) {
     const config::Section* section = table.section_named(given.key);
     if (section == nullptr || section->own_leaf != "name" || !parsed.given(given.key)) continue;
-    if (config::value_text(*table.find(given.key)) != given.text) renamed.insert(section->name);
+    if (!is_same_name(config::value_text(*table.find(given.key)), given.text)) renamed.insert(section->name);
   }
   return renamed;
 }
