@@ -31,6 +31,8 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
       {{"--train.max_steps", "1e30"}, {"train.max_steps must be at most 9,000,000,000,000,000,000, not 1e30"}},
       {{"--devices", "1e30"}, {"devices must be at least 1 and at most 100,000, not 1e30"}},
       {{"--devices=-1e30"}, {"devices must be at least 1 and at most 100,000, not -1e30"}},
+      {{"--mesh.pp", "4294967296"}, {"mesh.pp must be at least 1 and at most 100,000, not 4294967296"}},
+      {{"--comm.timeout", "3000000h"}, {"comm.timeout must be at most 100 years (36500d), not 3000000h"}},
       {{"--wandb"}, {"wandb is not available", "metrics.jsonl"}},
       {{"--wandb_project", "x"}, {"wandb_project is not available", "metrics.jsonl"}},
       {{"--report_to", "tensorboard"}, {"unknown setting report_to", "train.loggers [tensorboard]", "metrics.jsonl"}},
@@ -118,13 +120,14 @@ TEST(Refusals, AFileMayHoldSettingsOfSeveralCommands) {
 TEST(Refusals, ACommandThatDoesNotTrainTakesNoTypedSettingsOfTraining) {
   const Overlay evaluate{.command = "evaluate",
                          .positional = "evaluate.checkpoint",
-                         .unread_groups = {"model", "data", "train"},
+                         .unread_groups = {"model", "data", "train", "optimizer"},
                          .read_keys = {"data.text_field"},
                          .section = "evaluate"};
   EXPECT_THAT(refusal({"run", "--data.tokenizer", "x"}, evaluate),
               testing::AllOf(HasSubstr("data.tokenizer belongs to training"),
                              HasSubstr("trireme evaluate trains nothing and takes the model's own; leave it out")));
   EXPECT_THAT(refusal({"run", "--model.num_hidden_layers=3"}, evaluate), HasSubstr("belongs to training"));
+  EXPECT_THAT(refusal({"run", "--learning_rate=3"}, evaluate), Not(HasSubstr("optimizer.lr")));
   EXPECT_THAT(refusal({"run", "--train.max_seq_length", "32"}, evaluate),
               HasSubstr("for trireme evaluate say --max_seq_length"));
   EXPECT_EQ(refusal({"run", "--data.text_field", "x", "--max_seq_length", "32", "--mesh.tp", "2"}, evaluate), "");

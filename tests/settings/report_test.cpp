@@ -157,6 +157,14 @@ struct Randomise {
   }
 };
 
+TEST(Report, APathThatIsNoUtf8ReadsBack) {
+  Settings settings;
+  settings.data.train_data_path = "caf\xE9.txt";
+  settings.generate.stop = {"caf\xE9", "END"};
+  const YamlFile file(to_yaml(settings));
+  EXPECT_EQ(parse_line({"--config", file.path()}).settings, settings);
+}
+
 RC_GTEST_PROP(Report, WhatToYamlWritesReadsBack, ()) {
   Settings settings;
   declare(settings).for_each([](const Section&, const Setting& setting) {

@@ -95,6 +95,14 @@ TEST(YamlFile, AKeyTwiceIsRefusedWithBothLines) {
   EXPECT_THAT(refusal_of_file("train: {epochs: 1}\ntrain.epochs: 2\n"), HasSubstr("train.epochs is set twice"));
 }
 
+TEST(YamlFile, ItemsThatAreNoTextsAreRefused) {
+  EXPECT_THAT(refusal_of_file("generate: {stop: [null, END]}\n"),
+              HasSubstr("generate.stop has an item that is nothing\n  F:1: "));
+  EXPECT_THAT(refusal_of_file("reward: {command: [[python, judge.py]]}\n"), HasSubstr("has an item that is a list"));
+  EXPECT_THAT(refusal_of_file("generate: {stop: [{a: b}]}\n"), HasSubstr("has an item that is a map"));
+  EXPECT_EQ(refusal_of_file("generate: {stop: [\"?\", \"null\"]}\n"), "");
+}
+
 TEST(YamlFile, BrokenYamlIsRefusedWithItsLine) {
   EXPECT_THAT(refusal_of_file("seed: 1\ntrain: {max_steps: 5\n"), HasSubstr("error: F is not valid YAML"));
   EXPECT_THAT(refusal_of_file("a: b: c\n"), HasSubstr("\n  F:1: a: b: c"));
@@ -162,7 +170,7 @@ RC_GTEST_PROP(YamlFile, ADamagedFileIsAcceptedOrRefused, ()) {
   for (int i = 0; i < damages; ++i) {
     const auto place = *rc::gen::inRange<size_t>(0, yaml.size());
     const char letter = *rc::gen::oneOf(rc::gen::arbitrary<char>(),
-                                        rc::gen::elementOf(std::string("{}[]:,&*!|>%@`\"'#-?~<\t\n .=\0", 28)));
+                                        rc::gen::elementOf(std::string("{}[]:,&*!|>%@`\"'#-?~<\t\n .=") + '\0'));
     switch (*rc::gen::inRange(0, 3)) {
       case 0:
         yaml[place] = letter;

@@ -65,6 +65,10 @@ def settings_are_refused(r):
     unknown[unknown.index("llama-5m")] = "lama-5m"
     refuses(r, "an unknown model", unknown, "lama-5m", "llama-5m")
     refuses(r, "a sequence longer than the model", command(train__max_seq_length=65), "65", "64", "max_position_embeddings")
+    again = r.folder / "again"
+    r.run(r.command("again", train__max_steps=1))
+    refuses(r, "to remove the run that it goes on with", [r.program, "pretrain", "--resume", str(again), "--overwrite", "true", "--out_dir", str(again)], "overwrite removes the run in")
+    ring.check((again / "step-00000001").exists(), "its checkpoints stay")
     refuses(r, "nothing to resume", command(resume="true"), "holds no complete checkpoint", "--resume auto")
 
 

@@ -118,6 +118,9 @@ class Suite:
             result = self.ring.run([self.ring.program, *words, str(self.out / "step-9")])
             ring.check(result.code == 2 and f"would be a step of the run in {self.out}" in result.err and not (self.out / "step-9").exists(),
                        f"{' '.join(words[:-1])}: weights alone are no step of a run", str(result))
+        result = self.command("reshard", self.first, self.out / "step-9")
+        ring.check(result.code == 2 and "step-9 would be taken for step 9" in result.err and not (self.out / "step-9").exists(),
+                   "reshard: a step gets no other step's name", str(result))
         row = self.command("list", self.ring.folder / "whole").out.splitlines()[-1]
         ring.check("weights alone: no run can go on from them" in row, "list: weights alone are called so", row)
 

@@ -4,6 +4,7 @@ greedy ones; a kill loses nothing and doubles nothing; what is broken is refused
 generate_many.py TRIREME MODEL_PROBE
 """
 
+import fcntl
 import json
 import os
 import random
@@ -170,6 +171,12 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     (r.folder / "said.txt").write_text("hi\nthere\n")
     talk = r.run(["bash", "-c", shlex.join([r.program, "generate", str(run), "--chat", *words, *stop]) + " < said.txt"])
     ring.check(talk.code == 0 and talk.out == "".join(f"{reply}\n" for reply in replies), "a conversation goes on from what was shown before a stop word", f"{talk} {replies}")
+    late = [r.program, "generate", str(run), "--chat", *words, "--devices", "2", "--mesh.tp", "2", "--comm.timeout", "1s"]
+    talk = r.run(["bash", "-c", f"(sleep 3; echo hi) | {shlex.join(late)}"])
+    ring.check(talk.code == 0 and talk.out.strip(), "a person may think for longer than comm.timeout", str(talk))
+    with open(r.folder / "busy.jsonl.about.json", "w", encoding="utf-8") as about:
+        fcntl.flock(about, fcntl.LOCK_EX)
+        refuses(r, run, "a file that another command writes", '"a"\n', "another process is writing busy.jsonl", "--output", "busy.jsonl")
     refuses(r, run, "codes of a model without a latent", '"a"\n', "Free Transformer", "--free.latent", 1)
     explained = r.run([r.program, "explain", "generate", str(run / "step-00000030"), "--generate.cache_tokens", "1000"])
     ring.check(explained.code == 0 and "cache of generation" in explained.out and "holds 1,024 tokens" in explained.out, "explain generate prints the cache",

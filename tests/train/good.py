@@ -123,6 +123,40 @@ def the_best_one_is_of_like_evaluations(r):
     ring.check(less.code == 0 and told in less.out and marked == [7 if 7 in ring.metrics(out) else 8], "fewer samples: the best one is sought anew", str(less) + str(marked))
 
 
+def an_end_of_skipped_steps_is_marked(r):
+    """16-mixed skips a step whose loss is no number: no step that counts follows the weights of step 5."""
+    half = {"precision": "16-mixed", "precision.initial_loss_scale": 1024.0}
+    r.train("skips", train__max_steps=4, **QUIET, **half)
+    for mode in ("sync", "async"):
+        out = r.folder / f"skips-{mode}"
+        shutil.copytree(r.folder / "skips", out)
+        result = goes_on(r, out.name, 7, save__keep_last=1, save__mode=mode, **RUIN | {"optimizer__lr": 1e30}, **half)
+        marked = [folder for folder in ring.step_folders(out) if "ruined" in json.loads((out / folder / "manifest.json").read_text())]
+        ring.check(result.code == 0 and result.text.count("is skipped") == 2 and ring.step_folders(out) == ["step-00000004", *marked] and marked,
+                   f"{mode}: a run that ends with skipped steps marks what it saved since step 4", str(result) + str(ring.step_folders(out)) + str(marked))
+
+
+def another_precision_judges_no_checkpoint(r):
+    """Weights whose products float16 cannot hold are no ruin: in 32-true the run goes on."""
+    [safetensors] = ring.judges("safetensors.numpy")
+    whole, wide = r.folder / "whole", r.folder / "wide-range"
+    result = r.run([r.program, "checkpoint", "consolidate", str(r.train("seed", train__max_steps=1) / "step-00000001"), str(whole)])
+    ring.require(result.code == 0, "weights alone", str(result))
+    shutil.copytree(whole, wide)
+    (wide / "manifest.json").unlink()
+    weights = safetensors.load_file(whole / "model.safetensors")
+    weights["model.embed_tokens.weight"][:, 0] = 100
+    weights["model.layers.0.self_attn.v_proj.weight"][:, 0] = 6e4  # values are 8 times that
+    safetensors.save_file(weights, wide / "model.safetensors", metadata={"format": "pt"})
+    out = r.folder / "range"
+    words = r.command("range", model={}, train__max_steps=2, **QUIET)
+    result = r.run([str(wide) if word == "llama-5m" else word for word in words])
+    ring.require(result.code == 0 and "ruined" not in result.text, "32-true trains them", str(result))
+    half = r.run([r.program, "pretrain", "--resume", str(out), "--precision", "16-mixed", "--precision.initial_loss_scale", "4", "--train.max_steps", "9"])
+    ring.check("is skipped" in half.text and "ruined" not in json.loads((out / "step-00000002" / "manifest.json").read_text()),
+               "16-mixed cannot, and the checkpoint stays a good one", str(half))
+
+
 def a_normal_run_is_never_marked(r):
     out = r.train("normal", devices=2, train__max_steps=30, save__keep_last=0, **QUIET)
     marked = [folder for folder in ring.step_folders(out) if "ruined" in json.loads((out / folder / "manifest.json").read_text())]
@@ -182,6 +216,8 @@ with ring.Ring(sys.argv[1]) as r:
     weights_that_are_not_finite(r)
     the_best_one_stays(r)
     the_best_one_is_of_like_evaluations(r)
+    an_end_of_skipped_steps_is_marked(r)
+    another_precision_judges_no_checkpoint(r)
     a_normal_run_is_never_marked(r)
     damaged_ones_are_passed_over(r)
     damaged_tensors_show_while_they_are_read(r)

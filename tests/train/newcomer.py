@@ -39,7 +39,7 @@ ANSWERS = [
     ("convert {run} merged --adapter nowhere", 2, ["there is no folder nowhere"]),
     ("train", 2, ["no subcommand train", "trireme pretrain"]),
     ("finetune_lora llama-5m --data.json_path chat.jsonl", 2, ["llama-5m has none", "trireme pretrain"]),
-    ("finetune_lora llama-5m --lora_r 0", 2, ["lora.r must be at least 1, not 0"]),
+    ("finetune_lora llama-5m --lora_r 0", 2, ["lora.r must be at least 1 and at most 1,048,576, not 0"]),
     ("{train} --lora.r 4", 2, ["lora.r trains an adapter on existing weights, but llama-5m has none", "or leave lora.r out"]),
     ("finetune_adapter", 2, ["trireme finetune_lora FOLDER"]),
     ("finetune llama-5m --data.json_path chat.jsonl", 2, ["finetune_lora", "llama-5m has none"]),

@@ -64,6 +64,18 @@ TEST(ShownTokens, AStopWordAndWhatFollowsItAreLeftOut) {
   EXPECT_THAT(shown_tokens(tokenizer, tokens, divided, 3), testing::ElementsAre(1000, 0xC3, 0xA9));
 }
 
+TEST(StopWords, AWordThatIsThereCountsMoreThanOneThatMayBegin) {
+  StopWords both({"t", "e tulip"});
+  EXPECT_EQ(both.push("like t") + both.finish(), "like ");
+  EXPECT_TRUE(both.found());
+  StopWords longer({"e tulip", "t"});
+  EXPECT_EQ(longer.push("lik"), "lik");
+  EXPECT_EQ(longer.push("e"), "") << "it may begin a word";
+  EXPECT_EQ(longer.push(" t") + longer.finish(), "e ");
+  StopWords none({"tulip"});
+  EXPECT_EQ(none.push("a tu") + none.push("ba") + none.push("t") + none.finish(), "a tubat");
+}
+
 TEST(Prompts, ACompressedFileIsRefusedAsSuch) {
   const data::TemporaryFolder folder;
   const auto file = folder.write("prompts.jsonl.gz", "\x1F\x8B\x08");

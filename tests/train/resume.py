@@ -191,7 +191,7 @@ def a_resume_knows_its_settings(r):
     here = [r.program, "pretrain"]
     goal = ring.tensors(whole / "step-00000008")
     ways = {"--resume FOLDER": ["--resume", "{}", "--devices", "2"], "RUN_FOLDER --resume true": ["{}", "--resume", "true"],
-            "CHECKPOINT --resume auto": ["{}/step-00000004", "--resume", "auto"], "--out_dir FOLDER --resume true": ["--out_dir", "{}", "--resume=true"]}
+            "CHECKPOINT --resume true": ["{}/step-00000004", "--resume", "true"], "--out_dir FOLDER --resume true": ["--out_dir", "{}", "--resume=true"]}
     for number, (what, words) in enumerate(ways.items()):
         copy = r.folder / f"known-{number}"
         shutil.copytree(out, copy)

@@ -83,6 +83,9 @@ TEST(Rollout, AStepCanDivideByItsShareOfTheRolloutsTokens) {
 TEST(Rollout, KeepsWhatItReadInACheckpoint) {
   const Rollout rollout{.number = 2, .prompts_read = 12, .prompts_before = 8};
   EXPECT_EQ(parse_rollout(to_json(rollout), "a test"), rollout);
+  Rollout named = rollout;
+  named.groups.push_back({.failure = "caf\xE9"});  // a name that is not UTF-8
+  EXPECT_EQ(parse_rollout(to_json(named), "a test").groups.front().failure, "caf\uFFFD");
   const Rollout older = parse_rollout(R"({"number": 2, "prompts_read": 12, "measures": [], "groups": []})", "a test");
   EXPECT_EQ(older.prompts_before, 12);  // counted as learned, as it was then
 }

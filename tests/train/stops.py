@@ -148,6 +148,24 @@ def commands_that_do_not_train(r):
     ring.check(result.code == 128 + signal.SIGKILL and "stopped by request" not in result.text, "of a rank that was killed, nobody says a request", str(result))
 
 
+def suspended(r, backend):
+    """Ctrl-Z, for longer than comm.timeout: the job goes on when it is continued."""
+    out = r.folder / "start.out"
+    job = r.start(r.command(f"suspended-{backend}", devices=2, train__log_interval=1, comm__timeout="2s", comm__backend=backend, **LONG))
+    steps = lambda: len(re.findall(r"^step +\d", out.read_text(), re.MULTILINE))
+    ring.wait_for(lambda: steps() > 3 or job.poll() is not None, "steps", timeout=120)
+    for _ in range(3):  # a rank that waits at that moment has to count its time well
+        job.send_signal(signal.SIGTSTP)
+        ring.wait_for(lambda: open(f"/proc/{job.pid}/stat").read().rpartition(")")[2].split()[0] == "T", "the launcher to stop")
+        time.sleep(3)
+        before = steps()
+        job.send_signal(signal.SIGCONT)
+        ring.wait_for(lambda before=before: steps() > before + 2 or job.poll() is not None, "more steps", timeout=120)
+    job.send_signal(signal.SIGTERM)
+    result = r.finish(job)
+    ring.check(result.code == 75, f"{backend}: a job that was suspended for longer than comm.timeout goes on", str(result))
+
+
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("the time and the memory of a start")
     seed = int(os.environ.get("TRIREME_SEED", time.time_ns() % 1_000_000))
@@ -155,4 +173,5 @@ with ring.Ring(sys.argv[1]) as r:
     too_many(r)
     early_signals(r, random.Random(seed))
     commands_that_do_not_train(r)
+    suspended(r, "shm")
     many_ranks(r, random.Random(seed))

@@ -18,6 +18,7 @@ config::Section section(LoraSettings& s) {
       .rows =
           {{"lora.r", &s.r, "rank of the adapters; the model's own weights are then frozen",
             Rules{.at_least = 1,
+                  .at_most = 1 << 20,
                   .absent = "none",
                   .when_absent = "no adapters: all weights are trained",
                   .example = "8"}},

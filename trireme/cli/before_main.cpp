@@ -1,11 +1,12 @@
 // A function that runs before the constructors of LibTorch and libgomp, which take about nine tenths of the time from
 // exec to main (0.2 s). It stands in .preinit_array: the dynamic linker calls it before any constructor, about 20 ms
-// after exec. It blocks the stop signals, so that none ends the process before main can handle them (stop_signal.h),
-// and sets how libgomp's threads wait (openmp_wait.h).
+// after exec. It requires a current folder. It blocks the stop signals, so that none ends the process before main can
+// handle them (stop_signal.h). And it sets how libgomp's threads wait (openmp_wait.h).
 //
 // setenv would have no effect yet: the C library only later takes its environment from the process's first stack, and
 // that list has no room for another entry. So the function overwrites an entry that no constructor reads, and a
 // constructor puts it back before main.
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -63,7 +64,17 @@ void block_stop_signals() {
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &stops, nullptr, sizeof stops);
 }
 
+// MKL's constructor would end the process with words about a library.
+void require_current_folder() {
+  constexpr std::string_view kGone = "error: the current folder is gone; change to one that exists\n";
+  char folder[4096];
+  if (syscall(SYS_getcwd, folder, sizeof folder) >= 0 || errno != ENOENT) return;
+  syscall(SYS_write, 2, kGone.data(), kGone.size());
+  syscall(SYS_exit_group, 2);
+}
+
 void before_constructors(int, char**, char** environment) {
+  require_current_folder();
   block_stop_signals();
   choose_wait(environment);
 }

@@ -22,7 +22,9 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/diff.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/checkpoint/settings.h"
 #include "trireme/checkpoint/verify.h"
@@ -260,6 +262,17 @@ int diff(Arguments arguments) {
   return report.equal() ? 0 : 1;
 }
 
+// A folder's name says its step: commands would take a copy for another step of its run.
+void refuse_another_steps_name(const std::string& from, const std::string& to) {
+  const std::optional<int64_t> named = ck::step_of(to);
+  if (!named) return;
+  const ck::Checkpoint source = ck::open_checkpoint(from);
+  if (source.has_manifest && source.step != *named)
+    throw UsageError(
+        fmt::format("error: {} would be taken for step {}, and {} is step {}; give the folder another name", to, *named,
+                    from, source.step));
+}
+
 int rewrite(Arguments arguments, const std::string& command) {
   const auto words = read_checkpoint_words(arguments, command, 2, {"max_shard_bytes", "dtype"});
   if (!words) return 0;
@@ -273,6 +286,8 @@ int rewrite(Arguments arguments, const std::string& command) {
   refuse_in_a_running_jobs_folder(words->folders[1]);
   if (options.weights_only || !base::is_file(std::filesystem::path(words->folders[0]) / ck::kStateName))
     refuse_weights_among_a_runs_steps(words->folders[1]);
+  else
+    refuse_another_steps_name(words->folders[0], words->folders[1]);
   if (options.weights_only) formats::check_model_folder(words->folders[0]);
   base::make_files_as_private_as(std::vector<std::filesystem::path>{words->folders[0]});
   launch::install_stop_signal();

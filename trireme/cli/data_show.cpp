@@ -32,16 +32,19 @@ class Printer {
 
   bool wants_more() const { return left_ > 0; }
 
-  void print(const std::string& title, std::span<const int32_t> ids, std::span<const uint8_t> mask) {
+  /// `is_cut`: there are more tokens than `ids`.
+  void print(const std::string& title, std::span<const int32_t> ids, std::span<const uint8_t> mask,
+             bool is_cut = false) {
     --left_;
     const auto shown = std::min(ids.size(), static_cast<size_t>(kMostTokens));
     const int64_t learned = mask.empty() ? 0 : std::count(mask.begin(), mask.end(), uint8_t{1});
-    fmt::print("\n-- {}: {}{}\n", title, base::plural(std::ssize(ids), "token"),
+    fmt::print("\n-- {}: {}{}{}\n", title, is_cut ? "more than " : "", base::plural(std::ssize(ids), "token"),
                mask.empty() ? "" : fmt::format(", {} learned", base::human_count(learned)));
     fmt::print("{}",
                data::show_tokens(tokenizer_, ids.first(shown), mask.first(std::min(mask.size(), shown)), options_));
     if (shown < ids.size())
-      fmt::print("... {} more\n", base::plural(static_cast<int64_t>(ids.size() - shown), "token"));
+      fmt::print("... {}{} more\n", is_cut ? "at least " : "",
+                 base::plural(static_cast<int64_t>(ids.size() - shown), "token"));
   }
 
  private:
@@ -112,6 +115,7 @@ void show_text(const std::string& path, const Settings& settings) {
   Printer printer(settings, *tokenizer, false);
   int64_t file = -1, document = 0;  // of that file
   std::vector<int32_t> ids;
+  bool is_cut = false;  // the rest of a long document is not encoded
   while (printer.wants_more()) {
     const auto block = source.next_block();
     if (!block) break;
@@ -120,12 +124,15 @@ void show_text(const std::string& path, const Settings& settings) {
       if (std::ssize(ids) <= kMostTokens) {
         const auto more = tokenizer->encode(piece.text);
         ids.insert(ids.end(), more.begin(), more.end());
+      } else {
+        is_cut = is_cut || !piece.text.empty();
       }
       if (!piece.ends_document) return;
       document = piece.file == file ? document + 1 : 0;
       file = piece.file;
-      printer.print(fmt::format("{}, document {}", source.files().path(file).string(), document), ids, {});
+      printer.print(fmt::format("{}, document {}", source.files().path(file).string(), document), ids, {}, is_cut);
       ids.clear();
+      is_cut = false;
     });
   }
 }

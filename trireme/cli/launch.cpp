@@ -100,8 +100,10 @@ int launch_on_hosts(const LaunchWords& words, const Settings& settings) {
 launch::WhenStopped when_stopped(const std::vector<std::string>& words) {
   const auto gives = [&](std::string_view key) {
     return std::ranges::any_of(words, [&](std::string_view word) {
-      if (!word.starts_with("--")) return false;
-      word = word.substr(2, word.find('=') - 2);
+      const bool is_option = word.starts_with("--");
+      if (!is_option && word.find('=') == word.npos) return false;  // prompts=a is a setting, too
+      word = word.substr(0, word.find('='));
+      if (is_option) word.remove_prefix(2);
       return word == key || word == fmt::format("generate.{}", key);
     });
   };

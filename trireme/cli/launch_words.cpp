@@ -15,6 +15,7 @@
 #include "trireme/cli/launch_variables.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/training.h"
+#include "trireme/config/arguments.h"
 #include "trireme/config/report.h"
 #include "trireme/config/value.h"
 #include "trireme/launch/machines/print_job.h"
@@ -92,7 +93,7 @@ std::vector<std::string> with_counts(Arguments arguments) {
   for (size_t i = 0; i < words.size() && words[i] != "--" && (words[i].starts_with('-') || is_value); ++i) {
     const bool is_flag = std::ranges::find(kFlags, words[i]) != std::end(kFlags);
     is_value = words[i].starts_with('-') && words[i].find('=') == std::string::npos &&
-               (!is_flag || (i + 1 < words.size() && (words[i + 1] == "true" || words[i + 1] == "false")));
+               (!is_flag || (i + 1 < words.size() && config::is_truth_word(words[i + 1])));
     for (const std::string name : {"--nproc_per_node", "--nproc-per-node"}) {
       if (words[i].starts_with(name + "=")) words[i] = name + "=" + count_of_ranks(words[i].substr(name.size() + 1));
       if (words[i] == name && i + 1 < words.size()) words[i + 1] = count_of_ranks(words[i + 1]);

@@ -210,6 +210,7 @@ int main(int argc, char** argv) try {
   trireme::launch::fill_standard_descriptors();
   leave_without_destructors();
   trireme::base::tell_faults_in_mappings();
+  std::signal(SIGCHLD, SIG_DFL);  // ignored, as a parent may leave it, children would end without a status
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes then fails with an error
   const std::vector<std::string> words(argv + 1, argv + argc);
   const int code = run(words);

@@ -53,9 +53,9 @@ Gathered gathered(const engine::Engine& engine) {
 }
 
 int64_t uniform_code(const model::ModelConfig& config, uint64_t seed, int64_t position) {
-  const int64_t bits = config.free.latent_bits;
-  const uint64_t mask = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
-  return static_cast<int64_t>(base::mix_key(seed, static_cast<uint64_t>(position)) & mask);
+  const uint64_t mask = ~uint64_t{0} >> (64 - config.free.latent_bits);
+  const auto code = static_cast<int64_t>(base::mix_key(seed, static_cast<uint64_t>(position)) & mask);
+  return code == model::kDrawnCode ? code - 1 : code;
 }
 
 /// The numbers as a tensor, as long as they live. LibTorch's allocator is asked for nothing between two steps.
@@ -186,8 +186,8 @@ void Generator::run() {
 // The code of a token behind a prompt is uniform, by seed and position.
 int64_t Generator::code_of(const Text& text, int64_t position) const {
   const Codes& codes = text.request.codes;
-  const bool is_prompt = text.drawn == 0 || position < std::ssize(text.request.tokens);
-  if (is_prompt && !codes.of_prompt_too) return -1;
+  const bool is_prompt = text.drawn == 0 || position < text.prompt;
+  if (is_prompt && !codes.of_prompt_too) return model::kDrawnCode;
   if (codes.fixed && !is_prompt) return *codes.fixed;
   return uniform_code(config_, codes.seed, position);
 }

@@ -18,7 +18,8 @@ std::vector<int64_t> key_of(const Text& text) {
 
 /// Tokens that a text has in the cache at most.
 int64_t Scheduler::most_tokens(const Request& r) const {
-  return std::min(limits_.context, std::ssize(r.tokens) + std::max<int64_t>(0, r.max_new_tokens - 1));
+  return std::min(limits_.context,
+                  std::ssize(r.tokens) + std::clamp<int64_t>(r.max_new_tokens - 1, 0, limits_.context));
 }
 
 namespace {
@@ -52,6 +53,7 @@ int64_t Scheduler::add(Request request) {
   text->id = next_id_++;
   text->tokens.assign(request.tokens.begin(), request.tokens.begin() + length);
   if (length > limits_.context) text->tokens.erase(text->tokens.begin(), text->tokens.end() - limits_.slid());
+  text->prompt = std::ssize(text->tokens);
   text->common = request.judged_from ? std::clamp<int64_t>(*request.judged_from - 1, 0, length) : length;
   if (!limits_.whole_prompts && text->common > 0) {
     Prefix& prefix = prompts_[key_of(*text)];
@@ -74,7 +76,9 @@ bool Scheduler::begin_next(const CopyPage& copy) {
     return !p.pages.empty() && p.tokens.size() <= text.tokens.size() &&
            std::equal(p.tokens.begin(), p.tokens.end(), text.tokens.begin());
   };
-  Prefix* const prefix = own != nullptr && !own->pages.empty() ? own : begins_with(parked_) ? &parked_ : nullptr;
+  Prefix* const prefix = own != nullptr && !own->pages.empty()            ? own
+                         : !limits_.whole_prompts && begins_with(parked_) ? &parked_
+                                                                          : nullptr;
   const int64_t common =
       prefix == nullptr
           ? 0
@@ -188,6 +192,7 @@ void Scheduler::append(Text& text, int64_t token) {
   ++text.drawn;
   if (std::ssize(text.tokens) <= limits_.context) return;
   text.tokens.erase(text.tokens.begin(), text.tokens.end() - limits_.slid());
+  text.prompt = std::ssize(text.tokens);
   text.cached = 0;
   check_invariant(limits_.texts == 1, "only a text that has the cache alone slides");
   text.reserved += std::ssize(text.pages), reserved_ += std::ssize(text.pages);

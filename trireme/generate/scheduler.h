@@ -50,6 +50,7 @@ struct Text {
   Request request;
   std::vector<int64_t> tokens;  ///< the prompt, and the new ones; if they are judged, all but the last
   int64_t cached = 0;  ///< of these, tokens in the cache
+  int64_t prompt = 0;  ///< of these, tokens that were not drawn, or that are read again since the text has slid
   int64_t drawn = 0;  ///< new tokens, also those that have slid away
   std::vector<int32_t> pages;
   int64_t reserved = 0;  ///< further pages that nobody else gets

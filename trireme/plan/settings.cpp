@@ -115,7 +115,12 @@ config::Section section(StrategySettings& s) {
 
 config::Section section(MeshSettings& s) {
   const auto axis = [](std::string_view left_to_choose, std::string_view example) {
-    return Rules{.unit = "ranks", .at_least = 1, .absent = "auto", .when_absent = left_to_choose, .example = example};
+    return Rules{.unit = "ranks",
+                 .at_least = 1,
+                 .at_most = 100'000,
+                 .absent = "auto",
+                 .when_absent = left_to_choose,
+                 .example = example};
   };
   return {
       .name = "mesh",

@@ -84,6 +84,7 @@ class ProgramReward::Process {
       if (sent < text.size() && both[1].revents != 0) {
         const ssize_t n = send(child_.input(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
         if (n > 0) sent += static_cast<size_t>(n);
+        if (n < 0 && errno != EAGAIN && errno != EINTR) sent = text.size();  // it reads no more, and may still answer
       }
       read += take_output();
       if (read > kMostOutput)

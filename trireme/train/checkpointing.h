@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,44 +9,14 @@
 
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/save.h"
-#include "trireme/data/training_data.h"
 #include "trireme/engine/engine.h"
-#include "trireme/optim/loss_scale.h"
 #include "trireme/settings/settings.h"
-#include "trireme/train/model_source.h"
+#include "trireme/train/run_state.h"
 
 namespace trireme::train {
 
 /// The checkpoint format's name for a tensor's dtype.
 checkpoint::Dtype dtype_of(at::ScalarType type);
-
-/// What is saved beside the tensors: all that is needed to continue a run.
-struct RunState {
-  int64_t step = 0;
-  int64_t samples = 0;              ///< consumed since the start of training
-  int64_t tokens = 0;
-  bool evaluation_due = false;      ///< a stop cut the evaluation of this step (evaluate_before.h)
-  std::string run;                  ///< the name of the run that saved it (begin_run)
-  data::DataIdentity data;          ///< of the data that `samples` refers to
-  std::string settings_yaml;
-  optim::LossScaleState loss_scale;         ///< of runs that scale the loss, or did before they were resumed
-  std::map<std::string, int64_t> untrained_steps = {};  ///< Engine::untrained_steps
-  std::string chat_template = {};   ///< in which it learned conversations; "": it learned none
-  std::string task;                 ///< what a task keeps beside its place in the data; "": nothing
-  ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file
-  // Of a run that trains adapters:
-  std::string adapter_config;               ///< adapter_config.json; not saved in the state's file
-  std::string base_path, base_fingerprint;  ///< adapt/base_fingerprint.h
-  std::shared_ptr<const checkpoint::Checkpoint> base_to_copy =
-      {};  ///< saved with the adapters; not in the state's file
-};
-
-std::string to_json(const RunState& state);
-/// Errors    CheckpointError naming the missing or wrong key
-RunState parse_run_state(const std::string& json, const std::filesystem::path& path);
-
-/// The value of a key in the settings of the run that saved a checkpoint; "" if they do not say it.
-std::string saved_setting(const checkpoint::Checkpoint& checkpoint, std::string_view key);
 
 /// The folders that the run's command names. The same command needs them again, so checkpoints among them are never
 /// deleted. Some are names, not paths.

@@ -52,7 +52,7 @@ std::vector<std::string> texts_in(const json& row, const char* key) {
 int64_t number_in(const json& row, const char* key, size_t count) {
   const auto found = row.find(key);
   int64_t number = -1;
-  if (found != row.end() && found->is_number_integer()) number = found->get<int64_t>();
+  if (found != row.end() && base::is_whole_number(*found)) number = found->get<int64_t>();
   if (found != row.end() && found->is_boolean()) number = found->get<bool>() ? 1 : 0;
   if (found != row.end() && found->is_string())
     number = base::parse_whole<int64_t>(found->get<std::string>()).value_or(-1);

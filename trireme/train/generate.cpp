@@ -29,20 +29,16 @@ std::string StopWords::push(std::string_view text) {
   if (found_) return "";
   waiting_ += text;
   size_t shown = waiting_.size();
-  for (const std::string& word : words_) {
-    if (word.empty()) continue;
-    if (const size_t at = waiting_.find(word); at != std::string::npos) {
-      found_ = true;
-      shown = std::min(shown, at);
-      continue;
-    }
-    // The longest end of the text with which some word begins.
-    for (size_t size = std::min(word.size() - 1, waiting_.size()); size > 0; --size)
+  for (const std::string& word : words_)
+    if (const size_t at = waiting_.find(word); !word.empty() && at != std::string::npos)
+      found_ = true, shown = std::min(shown, at);
+  // Otherwise the longest end of the text with which some word begins has to wait.
+  for (const std::string& word : words_)
+    for (size_t size = found_ || word.empty() ? 0 : std::min(word.size() - 1, waiting_.size()); size > 0; --size)
       if (std::string_view(waiting_).ends_with(std::string_view(word).substr(0, size))) {
         shown = std::min(shown, waiting_.size() - size);
         break;
       }
-  }
   std::string out = waiting_.substr(0, shown);
   waiting_.erase(0, shown);
   return out;
@@ -69,6 +65,7 @@ namespace {
 
 /// The next line of rank 0's standard input, on every rank; nothing at its end.
 std::optional<std::string> read_line(comm::Communicator& world) {
+  const comm::Patience patience(world);  // a person thinks as long as it takes
   std::string line;
   at::Tensor size = at::full({1}, -1, at::kLong);
   if (world.rank() == 0) {

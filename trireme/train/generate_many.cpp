@@ -226,8 +226,10 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
     }
   const std::string depends_on =
       checkpoint::made_on_all(*in.world, [&] { return g.output && in.is_first_rank ? about(settings) : ""; });
-  ResultFile results(g.output.value_or(""), checkpoint::broadcast_text(*in.world, depends_on, 0), in.is_first_rank);
-  in.world->barrier()->wait();
+  const std::string same = checkpoint::broadcast_text(*in.world, depends_on, 0);
+  const auto file = checkpoint::made_on_all(
+      *in.world, [&] { return std::make_unique<ResultFile>(g.output.value_or(""), same, in.is_first_rank); });
+  ResultFile& results = *file;
   const base::Stopwatch watch;
   Many many(settings, in, prompts, text_stops, results);
   const std::vector<double> there = texts_there(results, std::ssize(prompts), g.samples, in);

@@ -53,7 +53,7 @@ std::string file_of(const std::optional<std::string>& prompts) {
 
 // Sums over answers.
 struct Tally {
-  double answers = 0, judged = 0, reward = 0, squares = 0, tokens = 0, truncated = 0, nats = 0;
+  double answers = 0, judged = 0, reward = 0, mean = 0, squares = 0, tokens = 0, truncated = 0, nats = 0;
   double groups = 0, without_spread = 0, failed = 0;
   std::vector<double> parts, part_counts;
 
@@ -72,14 +72,14 @@ struct Tally {
       if (!a.reward) continue;
       judged += 1;
       reward += *a.reward;
-      squares += *a.reward * *a.reward;
+      const double off = *a.reward - mean;  // Welford's sums, for rewards far from zero
+      mean += off / judged;
+      squares += off * (*a.reward - mean);
     }
   }
   // kLeftOut: there is none.
   double mean_reward() const { return judged > 0 ? reward / judged : kLeftOut; }
-  double deviation() const {
-    return judged > 0 ? std::sqrt(std::max(0.0, squares / judged - mean_reward() * mean_reward())) : kLeftOut;
-  }
+  double deviation() const { return judged > 0 ? std::sqrt(squares / judged) : kLeftOut; }
   double part(size_t i) const { return i < parts.size() && part_counts[i] > 0 ? parts[i] / part_counts[i] : kLeftOut; }
   std::string text_of_failures(const std::string& first) const {
     return fmt::format("{} of {} have no reward and are left out; {}", failed,

@@ -78,10 +78,11 @@ class Loop {
     first_step_ = state_.step;
     safe_point_();
     go_on_unless_stopped();
-    observers_ =
-        std::make_unique<Observers>(*s_, *pace_, stopping_, has_held_out() ? evaluation_interval_ : 0, state_.step,
-                                    task_->epoch(), start_->is_measured_anew(moved_, task_->held_out_samples()));
+    const bool measured_anew = start_->is_measured_anew(moved_, task_->held_out_samples());
+    observers_ = std::make_unique<Observers>(*s_, *pace_, stopping_, has_held_out() ? evaluation_interval_ : 0,
+                                             state_.step, task_->epoch(), measured_anew);
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { say(line); });
+    if (!measured_anew && !start_->has_other_precision()) saver_->resumed_from(start_->resume(), state_.step);
   }
 
   bool has_nothing_to_do() const { return last_ > 0 && state_.step >= last_; }
@@ -125,8 +126,8 @@ class Loop {
     const bool skips = result.overflowed && !s_->loss_scale->exhausted(), goes_on = skips || is_finite(result);
     if (skips) say(describe_skipped(*s_, step));
     if (!goes_on) saver_->finish();
-    if (!skips || shows_weights(result))
-      saver_->saw(step, trouble_of(result, loss_of_guessing(c_.task, s_->model.config.vocab_size)));
+    const std::string trouble = trouble_of(result, loss_of_guessing(c_.task, s_->model.config.vocab_size));
+    !skips || shows_weights(result) ? saver_->saw(step, trouble) : saver_->suspect(step, trouble);
     if (goes_on) return;
     saver_->finish();
     throw Error(describe_not_finite(*s_, step, result));

@@ -123,9 +123,14 @@ class Observers {
   void make_up(const base::StepEvent& found, const std::filesystem::path& out_dir) {
     if (!line_) return;
     base::StepEvent event = found;
-    is_written([&] { event = observe::joined_with_row(found, out_dir / "metrics.jsonl"); });
+    bool leaves_rows = false;  // a run that ends here, with an earlier checkpoint, leaves those of later ones
+    is_written([&] {
+      event = observe::joined_with_row(found, out_dir / "metrics.jsonl");
+      leaves_rows = event.max_steps > 0 && event.step >= event.max_steps &&
+                    observe::has_later_rows(out_dir / "metrics.jsonl", event.step);
+    });
     line_->step(event);
-    if (metrics_) metrics_->step(event);
+    if (metrics_ && !leaves_rows) metrics_->step(event);
   }
   /// After everything that follows a step. Every rank must call.
   void end_step(int64_t step) {

@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <map>
+#include <span>
 #include <sstream>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
@@ -146,6 +149,17 @@ class FileLock {
   int file_;
 };
 
+/// Locks a file that at most a killed command, which just ends, still has locked. A file system without locks: true.
+bool is_locked_soon(int file) {
+  constexpr auto kEndOfKilled = std::chrono::seconds(5);
+  const auto end = std::chrono::steady_clock::now() + kEndOfKilled;
+  while (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
 /// ": max_new_tokens was 50, is 500 now", or nothing if what was written about them cannot be read.
 std::string what_differs(const std::string& before, const std::string& about) {
   const ordered_json old = base::parse_json_if_sound<ordered_json>(before), now = base::parse_json<ordered_json>(about);
@@ -172,19 +186,25 @@ void ResultFile::take_up(const std::string& about, bool is_first_rank) {
   file_ = base::open_file(path_, O_RDWR | O_CREAT | O_APPEND, 0644);
   const FileLock lock(file_.get());
   const std::string text = fs::file_size(path_) > 0 ? base::read_file(path_) : "";
-  if (!text.empty()) {
-    const std::string before = fs::exists(about_path()) ? base::read_file(about_path()) : "";
-    if (before != about)
-      throw UsageError(fmt::format("{} holds other texts{}; name another file with --output, or delete it",
-                                   path_.string(), what_differs(before, about)));
+  const std::string before = fs::exists(about_path()) ? base::read_file(about_path()) : "";
+  if (!text.empty() && before != about)
+    throw UsageError(fmt::format("{} holds other texts{}; name another file with --output, or delete it",
+                                 path_.string(), what_differs(before, about)));
+  if (is_first_rank) {
+    about_ = base::open_file(about_path(), O_RDWR | O_CREAT, 0644);
+    if (!is_locked_soon(about_.get()))
+      throw UsageError(
+          fmt::format("another process is writing {}; wait until it ends, or name another file with "
+                      "--output",
+                      path_.string()));
   }
   const size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
   std::istringstream lines(text.substr(0, whole));
   std::string line;
   for (int64_t number = 1; std::getline(lines, line); ++number) {
     const ordered_json j = base::parse_json_if_sound<ordered_json>(line);
-    if (!j.is_object() || !j.contains("index") || !j.contains("sample") || !j["index"].is_number_integer() ||
-        !j["sample"].is_number_integer())
+    if (!j.is_object() || !j.contains("index") || !j.contains("sample") || !base::is_whole_number(j["index"]) ||
+        !base::is_whole_number(j["sample"]))
       throw UsageError(fmt::format("{}:{} is no result of trireme generate; name another file with --output",
                                    path_.string(), number));
     done_.insert({j["index"].get<int64_t>(), j["sample"].get<int64_t>()});
@@ -192,7 +212,9 @@ void ResultFile::take_up(const std::string& about, bool is_first_rank) {
   if (!is_first_rank) return;
   if (whole < text.size() && ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
     base::throw_file_error("cut off the last line of", path_, errno);
-  base::write_file_atomic(about_path(), about);
+  if (before == about) return;  // otherwise there is no text yet that it would be about
+  if (ftruncate(about_.get(), 0) != 0) base::throw_file_error("write", about_path(), errno);
+  base::write_at(about_, std::as_bytes(std::span(about)), 0, about_path());
 }
 
 void ResultFile::add(const ordered_json& result) {

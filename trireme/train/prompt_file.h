@@ -64,7 +64,8 @@ class ResultFile {
   using Key = std::pair<int64_t, int64_t>;
 
   /// `about` says what the texts depend on; it is kept beside the file. An empty path is standard output.
-  /// Errors    UsageError if the file holds texts that depend on something else, or other lines
+  /// Errors    UsageError if the file holds texts that depend on something else, or other lines, or another command
+  ///           writes it
   ResultFile(std::filesystem::path path, std::string about, bool is_first_rank);
 
   bool has(const Key& key) const { return done_.contains(key); }
@@ -79,7 +80,7 @@ class ResultFile {
   void take_up(const std::string& about, bool is_first_rank);
 
   std::filesystem::path path_;
-  base::FileDescriptor file_;
+  base::FileDescriptor file_, about_;  ///< the first rank locks `about_` as long as its command runs
   std::set<Key> done_;
 };
 

@@ -13,10 +13,12 @@
 #include "trireme/adapt/from_settings.h"
 #include "trireme/adapt/merge.h"
 #include "trireme/adapt/open_model.h"
+#include "trireme/adapt/resolve.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/naming.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/config/choices.h"
 #include "trireme/data/batch_loader.h"
@@ -186,12 +188,15 @@ void check_adapter(const fs::path& folder, const Settings& settings, const model
     return adapters;
   };
   const adapt::AdapterFolder adapter = adapt::open_adapter_folder(folder);
-  if (shape_of(adapt::fit(adapter, model).adapters) != shape_of(adapt::adapters_of(settings.lora, model)))
+  const adapt::FittedAdapter fitted = adapt::fit(adapter, model);
+  if (shape_of(fitted.adapters) != shape_of(adapt::adapters_of(settings.lora, model)))
     throw UsageError(
         fmt::format("{} is an adapter of another configuration than the one that is trained; merge it into its base "
                     "with trireme merge_lora, and name the result",
                     folder.string()));
-  adapt::check_base(adapt::open_base(starting_weights(settings)), adapter);
+  const checkpoint::Checkpoint base = adapt::open_base(starting_weights(settings));
+  adapt::check_base(base, adapter);
+  adapt::check_copies(base, adapter, fitted, checkpoint::naming_of(base, adapt::modules_of(model).front().weight));
 }
 
 }  // namespace

@@ -134,19 +134,27 @@ void use_newest_of_a_run(std::string& model) {
 void place_run(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   const bool goes_on = s.resume.from == From::newest || s.resume.from == From::newest_if_any;
-  if (s.overwrite && goes_on)
+  const auto refuse_both = [&s] {
     throw UsageError(
         fmt::format("overwrite removes the run in {}, and resume goes on with it: give one of the two", s.out_dir));
+  };
+  if (s.overwrite && goes_on) refuse_both();
   if (goes_on && parsed.given("model")) {
     const auto run = run_of(s.model.name);
     std::error_code ignored;
-    if (!run || (parsed.given("out_dir") && !fs::equivalent(*run, s.out_dir, ignored))) return;
+    const bool is_place = run && fs::equivalent(*run, s.out_dir, ignored);
+    if (!run || (parsed.given("out_dir") && !is_place)) return;
+    // auto begins a run of its own with the weights of another one, and goes on with that when it is given again.
+    if (s.resume.from == From::newest_if_any && !is_place) return;
     s.out_dir = run->string();
     if (!fs::equivalent(*run, s.model.name, ignored)) s.resume = {.from = From::folder, .folder = s.model.name};
     s.model.name.clear();
     parsed.provenance["model"] = {};
-  } else if (s.resume.from == From::folder && !parsed.given("out_dir")) {
-    if (const auto run = run_of(s.resume.folder)) s.out_dir = run->string();
+  } else if (s.resume.from == From::folder) {
+    const auto run = run_of(s.resume.folder);
+    if (run && !parsed.given("out_dir")) s.out_dir = run->string();
+    std::error_code ignored;
+    if (run && s.overwrite && fs::equivalent(*run, s.out_dir, ignored)) refuse_both();
   }
 }
 
@@ -195,11 +203,13 @@ void take_over_run(ParsedSettings& parsed) {
         "weights: trireme finetune_lora {}",
         folder.string(), s.lora.r ? "lora.r" : "lora.initial_adapter", base::shell_quoted(folder.string())));
   if (!parsed.given("model") && !has_model(s.model.name)) {
-    if (const char* reference = name_of_reference(s); reference != nullptr && !s.model.name.empty())
+    if (name_of_reference(s) != nullptr && !s.model.name.empty())
       throw UsageError(
           fmt::format("the model {} is not there, and the run in {} compares what it learns with it: name the folder "
-                      "that it is in now, before --resume or with --{}",
-                      s.model.name, folder.string(), reference));
+                      "that it is in now, before --resume{}",
+                      s.model.name, folder.string(),
+                      // Answers of a rollout were made with a reference of this name.
+                      s.task == Learning::preferences ? " or with --dpo.reference" : ""));
     s.model = {.name = folder.string(),  // its config.json has the shape, and not every rate
                .attention_dropout = s.model.attention_dropout,
                .residual_dropout = s.model.residual_dropout,

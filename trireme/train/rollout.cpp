@@ -100,13 +100,12 @@ std::string to_json(const Rollout& rollout) {
                       {"has_spread", g.has_spread},
                       {"answers", answers}});
   }
-  return json{{"number", rollout.number},
-              {"prompts_read", rollout.prompts_read},
-              {"prompts_before", rollout.prompts_before},
-              {"made_with", rollout.made_with},
-              {"measures", numbers(rollout.measures)},
-              {"groups", groups}}
-      .dump();
+  return base::json_text(json{{"number", rollout.number},
+                              {"prompts_read", rollout.prompts_read},
+                              {"prompts_before", rollout.prompts_before},
+                              {"made_with", rollout.made_with},
+                              {"measures", numbers(rollout.measures)},
+                              {"groups", groups}});
 }
 
 Rollout parse_rollout(const std::string& text, const std::string& place) try {

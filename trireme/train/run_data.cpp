@@ -111,10 +111,10 @@ std::string meet_data(const data::DataSettings& settings, const data::DataIdenti
   const data::DataIdentity before = std::exchange(state.data, data);
   if (state.step == 0) return "";
   if (settings.on_change == data::OnChange::refuse) data::check_same_data(data, before);
-  if (data == before) return "";
-  state.samples = 0;
   const std::string changes = data.changes_since(before);
-  return fmt::format("order    begins at sample 0 of the new data{}{}", changes.empty() ? "" : ": ", changes);
+  if (changes.empty()) return "";
+  state.samples = 0;
+  return fmt::format("order    begins at sample 0 of the new data: {}", changes);
 }
 
 std::string foresee_resume(const Settings& s, const std::filesystem::path& resume) {

@@ -63,20 +63,32 @@ void Saver::leave_later_behind(int64_t step) {
       base::join(names, ", "), step));
 }
 
+void Saver::resumed_from(const std::filesystem::path& checkpoint, int64_t step) {
+  const auto plain = [](const std::filesystem::path& path) { return (path / "").lexically_normal(); };
+  if (checkpoint.empty() || plain(checkpoint.parent_path()) != plain(s_.settings.out_dir)) return;
+  unproven_ = {checkpoint};
+  saved_step_ = step;
+}
+
 void Saver::saw(int64_t step, const std::string& trouble) {
   trouble_ = trouble;
   if (!proof_) proof_ = trouble.empty() ? "" : fmt::format("at step {} {}", step, trouble);
+  suspicion_.clear();
   settle();
 }
 
-/// When a save is on disk and a step has followed: marks it if it is ruined, and deletes older ones.
+void Saver::suspect(int64_t step, const std::string& trouble) {
+  suspicion_ = fmt::format("at step {} {}", step, trouble);
+}
+
+/// When saves are on disk and a step has told how their weights fare: marks them if they are ruined, and deletes older
+/// ones.
 void Saver::settle() {
-  if (committed_.empty() || !proof_) return;
+  if (unproven_.empty() || !proof_) return;
   tell_settled();
-  const std::filesystem::path folder = std::exchange(committed_, {});
+  const std::vector<std::filesystem::path> saves = std::exchange(unproven_, {});
   if (!s_.is_first_rank()) return;
-  const auto work = [folder, trouble = *proof_, step = saved_step_,
-                     out_dir = std::filesystem::path(s_.settings.out_dir),
+  const auto work = [saves, trouble = *proof_, step = saved_step_, out_dir = std::filesystem::path(s_.settings.out_dir),
                      keep_last = static_cast<int>(s_.settings.save.keep_last), keep_best = s_.settings.save.keep_best,
                      protected_paths = started_with(s_.settings)] {
     std::vector<std::string> lines;
@@ -84,7 +96,8 @@ void Saver::settle() {
       std::vector<std::filesystem::path> stay = protected_paths;
       if (keep_best)
         if (const auto best = best_checkpoint(out_dir)) stay.push_back(*best);
-      if (!trouble.empty() && checkpoint::verdict_of(folder).good()) {
+      for (const std::filesystem::path& folder : saves) {
+        if (trouble.empty() || !checkpoint::verdict_of(folder).good()) continue;
         checkpoint::mark_ruined(folder, trouble);
         lines.push_back(fmt::format("warn     {} is marked as ruined: {}", folder.string(), trouble));
       }
@@ -103,6 +116,7 @@ void Saver::tell_settled() {
 }
 
 void Saver::save(const RunState& state) {
+  settle();  // what has been proven, before the proof of this save is awaited
   if (job_) {
     const int64_t before = job_->step();
     const base::Stopwatch watch;
@@ -150,7 +164,7 @@ void Saver::finish() {
 
 void Saver::save_last(const RunState& state) {
   if (saved_step_ != state.step) save_now(state);
-  if (!proof_) proof_ = "";  // no step follows
+  if (!proof_) proof_ = suspicion_;  // no step follows
   settle();
   tell_settled();
 }
@@ -166,7 +180,7 @@ void Saver::report(const checkpoint::SaveResult& result, const std::string& how)
                    result.seconds.count(), how));
   seconds_ = result.work_seconds.count();
   ++s_.saves.count, s_.saves.seconds += *seconds_;
-  committed_ = result.path;
+  unproven_.push_back(result.path);
   if (!result.ruined.empty())
     say_(fmt::format("warn     {} is marked as ruined, and older good checkpoints stay: {}", result.path.string(),
                      result.ruined));

@@ -29,6 +29,9 @@ class Saver {
   /// `say` takes the lines for the user, on rank 0.
   Saver(Session& session, Say say) : s_(session), say_(std::move(say)) {}
 
+  /// Before the first step: the run goes on from a checkpoint, with the data, objective and precision of before: where
+  /// it is one of its own, the next step proves it as if it had just been saved.
+  void resumed_from(const std::filesystem::path& checkpoint, int64_t step);
   /// Before the first step: what this folder has from later steps no longer counts as its newest (checkpoint/good.h).
   /// Every rank must call. Errors    Error, on every rank
   void leave_later_behind(int64_t step);
@@ -39,6 +42,10 @@ class Saver {
   /// first such step after a save has trouble, the save is marked as ruined. Older checkpoints are deleted only after
   /// that step (save.keep_last).
   void saw(int64_t step, const std::string& trouble);
+
+  /// Call it after each other step, which was skipped and had `trouble`: its weights are unproven. If the run ends
+  /// before a step proves them, the saves since the last proof are marked.
+  void suspect(int64_t step, const std::string& trouble);
 
   /// Saves, or begins a save. First waits for a save that is still under way, and says so.
   void save(const RunState& state);
@@ -72,7 +79,8 @@ class Saver {
   int64_t saved_step_ = -1;
   std::string trouble_;  ///< of the last step
   std::optional<std::string> proof_;  ///< which step after the save had which trouble; empty: none had
-  std::filesystem::path committed_;  ///< the save after which older checkpoints are still to be deleted
+  std::string suspicion_;  ///< of steps since the last one that tells
+  std::vector<std::filesystem::path> unproven_;  ///< saves on disk that settle() has not seen yet
   /// On rank 0: marks and deletes checkpoints beside training; returns the lines for the user.
   std::future<std::vector<std::string>> settling_;
   std::optional<double> seconds_;  ///< of the last save's work

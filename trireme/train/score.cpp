@@ -27,12 +27,12 @@ ScoredText ids_in(const json& record, int64_t vocab_size) {
   const json& ids = record["tokens"];
   if (!ids.is_array()) throw UsageError("\"tokens\" is no list of ids");
   for (const json& id : ids) {
-    if (!id.is_number_integer() || id < 0 || id >= vocab_size)
+    if (!base::is_whole_number(id) || id < 0 || id >= vocab_size)
       throw UsageError(fmt::format("\"tokens\" holds {}, and ids are numbers from 0 to {}", id.dump(), vocab_size - 1));
     t.tokens.push_back(id.get<int64_t>());
   }
   if (const auto first = record.find("first"); first != record.end()) {
-    if (!first->is_number_integer() || *first < 1 || *first >= std::ssize(t.tokens))
+    if (!base::is_whole_number(*first) || *first < 1 || *first >= std::ssize(t.tokens))
       throw UsageError(fmt::format("\"first\" is {}; it is the number of a token behind another", first->dump()));
     t.first = first->get<int64_t>();
   }

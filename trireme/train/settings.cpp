@@ -13,6 +13,8 @@ namespace trireme::train {
 using config::Resumed;
 using config::Rules;
 
+constexpr int64_t kMostNewTokens = 10'000'000;
+
 std::span<const config::Choice<Resume::From>> choices_of(Resume::From) {
   static const std::vector<config::Choice<Resume::From>> kTable = {{Resume::From::nothing, "false", {"no", "off"}},
                                                                    {Resume::From::newest, "true", {"yes", "on"}},
@@ -226,13 +228,18 @@ config::Section section(EvalSettings& s) {
                           "every 50 to 600 steps: 20 times per run, if that takes less than a twentieth of the time",
                       .example = "100"}},
                {"eval.max_iters", &s.max_iters, "micro-batches per evaluation, over all ranks",
-                Rules{.unit = "micro-batches", .at_least = 1}},
+                Rules{.unit = "micro-batches", .at_least = 1, .at_most = 1e9}},
                {"eval.initial_validation", &s.initial_validation, "evaluate before the first step"},
                {"eval.final_validation", &s.final_validation, "evaluate after the last step"},
                {"eval.max_new_tokens", &s.max_new_tokens,
                 "at each evaluation, write a sample reply of up to N tokens; rank 0 needs memory for a copy of the "
                 "weights",
-                Rules{.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "no sample", .example = "100"}},
+                Rules{.unit = "tokens",
+                      .at_least = 1,
+                      .at_most = kMostNewTokens,
+                      .absent = "null",
+                      .when_absent = "no sample",
+                      .example = "100"}},
                {"eval.evaluate_example", &s.evaluate_example,
                 "what the sample replies to: the first conversation that is held out, a random one, one by its number "
                 "from 0 on, or a prompt of your own"}},
@@ -279,7 +286,10 @@ config::Section section(GenerateSettings& s) {
                   .absent = "auto",
                   .when_absent = "as many as the texts of a batch need",
                   .example = "65536"}},
-           {"generate.max_new_tokens", &s.max_new_tokens, "tokens to write", {.unit = "tokens", .at_least = 1}},
+           {"generate.max_new_tokens",
+            &s.max_new_tokens,
+            "tokens to write",
+            {.unit = "tokens", .at_least = 1, .at_most = kMostNewTokens}},
            {"generate.temperature", &s.temperature, "divides the logits; 0 always takes the likeliest token",
             generate::bounds::temperature()},
            {"generate.top_k", &s.top_k, "draw among this many of the likeliest tokens",

@@ -127,8 +127,10 @@ void StartingPoint::require_same_weights() {
 }
 
 bool StartingPoint::is_measured_anew(const std::string& moved, int64_t held_out_samples) const {
-  constexpr std::string_view kMeasures[] = {"data.",   "objective.",           "dpo.", "grpo.val_", "grpo.eval_",
-                                            "reward.", "train.max_seq_length "};
+  constexpr std::string_view kMeasures[] = {
+      "data.",           "objective.",           "dpo.",         "grpo.val_",  "grpo.eval_", "grpo.max_",
+      "grpo.overlong_",  "grpo.chat_template ",  "grpo.system ", "grpo.stop ", "reward.",    "free.kl_weight ",
+      "free.free_bits ", "train.max_seq_length "};
   // The same data may lie elsewhere; other data are in `moved`.
   constexpr std::string_view kPlaces[] = {"data.train_data_path ", "data.json_path ", "data.mixture ",
                                           "data.tokenizer ", "dpo.reference "};
@@ -142,6 +144,10 @@ bool StartingPoint::is_measured_anew(const std::string& moved, int64_t held_out_
   const auto evaluated = [&](double most) { return std::min(most, double(held_out_samples)); };
   return (!moved.empty() && holds_out_of_them) || std::ranges::any_of(changed_, measures) ||
          (most_evaluated_ > 0 && evaluated(most_evaluated_) != evaluated(most_evaluated(s_.settings)));
+}
+
+bool StartingPoint::has_other_precision() const {
+  return std::ranges::any_of(changed_, [](const std::string& change) { return change.starts_with("precision"); });
 }
 
 // If the user named a checkpoint, no other one is taken. A restart has found and named its checkpoint itself.

@@ -44,6 +44,9 @@ class StartingPoint {
   /// another objective. `moved` is what Task::restore() returned.
   bool is_measured_anew(const std::string& moved, int64_t held_out_samples) const;
 
+  /// After load(): whether this start computes in another precision than the run did.
+  bool has_other_precision() const;
+
   /// The lines about it that rank 0 prints at the start.
   std::vector<std::string> describe() const;
 
