@@ -135,8 +135,10 @@ std::optional<Mismatch> find_mismatch(const Group& group, std::span<const CallVi
   const CallView& mine = calls[group.rank];
   int other = -1;
   std::string what;
-  for (int k = 0; k < group.size && other < 0; ++k)
-    if (calls[k].fixed && !(what = difference(mine, group.rank, calls[k], k)).empty()) other = k;
+  for (int k = 0; k < group.size && other < 0; ++k) {
+    if (calls[k].fixed) what = difference(mine, group.rank, calls[k], k);
+    if (!what.empty()) other = k;
+  }
   if (other < 0) return std::nullopt;
   constexpr const char* kRule = "all ranks must make the same calls in the same order";
   // Ranks whose calls match form a camp; the largest camp comes first.

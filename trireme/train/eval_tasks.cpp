@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/parse_whole.h"
 #include "trireme/base/text.h"
 #include "trireme/text/normalizer.h"

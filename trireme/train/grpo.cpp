@@ -26,6 +26,7 @@
 #include "trireme/train/answers.h"
 #include "trireme/train/best_checkpoint.h"
 #include "trireme/train/frozen_reference.h"
+#include "trireme/train/generate.h"
 #include "trireme/train/measures.h"
 #include "trireme/train/references.h"
 #include "trireme/train/run_data.h"

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/model/config.h"
 
