@@ -52,8 +52,8 @@ class TemporaryFolder {
 
   const std::filesystem::path& path() const { return path_; }
   /// Renames the folder to `target` and flushes out_dir. The same rename swaps out an older `target`, which is then
-  /// deleted.
-  /// Errors    base::FileError; unless it `may_replace` one, that of a `target` that is there
+  /// deleted. Without `may_replace` an older one stays, and is an error.
+  /// Errors    base::FileError
   void publish(const std::filesystem::path& target, bool may_replace = true);
 
  private:
