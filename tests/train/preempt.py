@@ -106,22 +106,21 @@ def one_stop(r, number, source, straight, latest):
         settings |= {"resume": "true"}
         shutil.copytree(straight / "step-00000006", r.folder / out / "step-00000006")
     rank, which = source.randrange(2), source.choice(SIGNALS)
-    for attempt in range(5):
+    for attempt in range(8):  # a run may end before its signal comes: then once more, and earlier
         job = Job(r, out, launched, settings | ({"resume": "auto"} if attempt and kind != "loading" else {}))
         if kind == "saving":
             await_a_save(job, source.randrange(3))
         elif kind in ("training", "evaluation"):
-            step = f" {source.randrange(1, STEPS - 2)}/{STEPS} "
+            step = f" {source.randrange(1, max(2, (STEPS - 2) >> attempt))}/{STEPS} "
             ring.wait_for(lambda: step in job.said() or job.ended(), f"step{step}", interval=0.002)
-            time.sleep(source.uniform(0, 0.2))
+            time.sleep(source.uniform(0, 0.2 / 2**attempt))
         else:
-            time.sleep(source.uniform(0, latest))
+            time.sleep(source.uniform(0, latest / 2**attempt))
         job.signal(rank, which)
         codes, said = job.finish()
         if codes != {0}:
             break
-        shutil.rmtree(r.folder / out)  # it had ended already: once more, earlier
-        latest /= 2
+        shutil.rmtree(r.folder / out)
         if kind == "loading":
             shutil.copytree(straight / "step-00000006", r.folder / out / "step-00000006")
     what = f"stop {number}: {signal.Signals(which).name} to rank {rank} while {kind}, {backend}, {'our' if launched else 'another'} launcher"
