@@ -97,4 +97,8 @@ with ring.Ring(sys.argv[1]) as r:
     beside, whole = text(r.folder / "alone-nf4", "--quantize", "bnb.nf4"), text(r.folder / "merged-values")
     ring.check(beside == whole, "generate writes with the adapter beside the codes what it writes with it merged", f"{beside}\n{whole}")
     ring.check(text(r.folder / "alone-nf4", "--quantize", "bnb.nf4", "--devices", 2, "--mesh.tp", 2) == beside, "and on tp 2")
+    planned = lambda *words: said(r, "explain", "generate", *words, "--generate.cache_tokens", 1000)
+    merged, apart = planned(base, "--generate.adapter", r.folder / "alone-nf4"), planned(base, "--generate.adapter", r.folder / "alone-nf4", "--quantize", "bnb.nf4")
+    ring.check(merged == planned(base) and "weights: bnb.nf4" in apart and apart != planned(base, "--quantize", "bnb.nf4") and apart == planned(r.folder / "alone-nf4", "--quantize", "bnb.nf4"),
+               "explain generate plans an adapter beside 4 bits; merged, it takes no room", f"{merged}\n{apart}")
     ring.check(evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4") < evaluated(r, base, "--quantize", "bnb.nf4"), "an adapter is merged into what the codes stand for")

@@ -154,6 +154,11 @@ TEST_F(TokenizeConversationsTest, FindsFilesAndTemplates) {
   EXPECT_EQ(all.files(folder_ / "text").size(), 1u);
   EXPECT_THROW(all.files(folder_ / "model"), UsageError);
   EXPECT_TRUE(any.files(folder_ / "model/notes.txt").empty());
+  folder_.write("model/novel.txt", "\n\nIt is a truth universally acknowledged");
+  EXPECT_THAT([&] { all.files(folder_ / "model/novel.txt"); },
+              testing::ThrowsMessage<UsageError>(AllOf(HasSubstr("novel.txt:3: "), HasSubstr("--data TextFiles"))));
+  std::filesystem::rename(folder_.write("records.txt", std::string("\xEF\xBB\xBF ") + kTwo), folder_ / "records");
+  EXPECT_EQ(all.files(folder_ / "records").size(), 1u);  // whatever its name
   EXPECT_STREQ(any.family(files).name, "alpaca");
   ConversationSource named, of_model;
   named.chat_template = "llama3";

@@ -29,6 +29,7 @@ TEST(Hints, WordsOfOtherSystemsLeadToOurs) {
   EXPECT_EQ(hint_for(all_settings(), "lr"), "the learning rate is optimizer.lr");
   EXPECT_EQ(hint_for(all_settings(), "learnig_rate"), "the learning rate is optimizer.lr");
   EXPECT_THAT(hint_for(all_settings(), "batch_size"), testing::HasSubstr("train.micro_batch_size"));
+  EXPECT_EQ(hint_for(all_settings(), "data.path"), "there are data.train_data_path and data.val_data_path");
   EXPECT_THAT(hint_for(all_settings(), "gradient_accumulation_steps"), testing::HasSubstr("train.global_batch_size"));
 }
 

@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/adapt/open_model.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/explain.h"
 #include "trireme/cli/plan.h"
@@ -131,7 +133,8 @@ struct Assumed {
   std::string line;
 };
 
-Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const model::ModelConfig& config) {
+Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const std::string& adapter,
+                      const model::ModelConfig& config) {
   Assumed a;
   if (g.prompts) {
     if (!std::filesystem::is_directory(model))
@@ -142,7 +145,7 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
     const auto tokenizer = train::checkpoint_tokenizer(model, config);
     std::vector<std::vector<int64_t>> tokens;
     const std::vector<train::Prompt> prompts = train::read_prompts(*g.prompts, "generate.prompts");
-    train::name_template(g, prompts, model, g.adapter.value_or(""));
+    train::name_template(g, prompts, model, adapter);
     for (const train::Prompt& prompt : prompts) {
       tokens.push_back(train::encode(prompt, *tokenizer, g));
       if (std::ssize(tokens.back()) > config.longest_generation())
@@ -167,19 +170,23 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
 void explain_generate(ParsedSettings& parsed, int rank) {
   Settings& settings = parsed.settings;
   if (!parsed.given("strategy")) settings.strategy = plan::Strategy::shard_grad_op;
-  for (const char* key : {"generate.adapter", "generate.base"})
-    if (parsed.given(key))
-      throw UsageError(
-          fmt::format("error: {} is not planned: explain generate counts the model alone; leave it out, or "
-                      "name the folder that trireme merge_lora makes of both",
-                      key));
-  const model::ModelConfig config = model::config_of(settings.model);
+  const train::GenerateSettings& g = settings.generate;
+  std::string folder = settings.model.name, adapter;
+  train::PlacedModel placed;
+  if (g.adapter || g.base || adapt::is_adapter_folder(checkpoint::newest_or_itself(folder))) {
+    const adapt::ModelPlace place{.model = folder, .adapter = g.adapter.value_or(""), .base = g.base.value_or("")};
+    placed = train::open_place(settings, place);
+    folder = placed.model.path, adapter = adapt::adapter_of(place);
+  } else {
+    placed.config = model::config_of(settings.model);
+  }
   const int64_t ranks = world_size(settings);
   require_rank(settings, rank);
-  const Assumed assumed = assumed_texts(settings.generate, settings.model.name, config);
+  const Assumed assumed = assumed_texts(g, folder, adapter, placed.config);
   const generate::Room& room = assumed.wish.room;
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
-  const train::InferencePlan planned = train::plan_inference(settings, config, ranks, rank, room);
+  const train::InferencePlan planned =
+      train::plan_inference(settings, placed.config, ranks, rank, room, placed.adapters());
   waiting.reset();
   fmt::print("{}{} at a time; the cache holds {}\n", plan::render_memory(plan::memory_report(planned.plan)),
              base::plural(room.texts, "text"),

@@ -72,9 +72,9 @@ std::optional<int> distance_if_near(std::string_view typed, std::string_view can
   return distance <= forgiven && have_alike_words(typed, candidate, distance) ? std::optional(distance) : std::nullopt;
 }
 
-// The key that has the same words, joined otherwise: train.save_interval for save.interval, eval.max_iters for
-// train.eval_max_iters. Nothing if there are several, and for a single word.
-std::optional<std::string> same_words(const Table& table, std::string_view typed) {
+// The keys that have the same words, joined otherwise: train.save_interval for save.interval, eval.max_iters for
+// train.eval_max_iters, data.path for data.train_data_path and data.val_data_path. None for a single word.
+std::vector<std::string> same_words(const Table& table, std::string_view typed) {
   const auto joined = [](std::string_view key) {
     std::string words(key);
     std::ranges::replace(words, '.', '_');
@@ -89,7 +89,13 @@ std::optional<std::string> same_words(const Table& table, std::string_view typed
     };
     if (key.find('.') != std::string::npos && (is_end_of(words, own) || is_end_of(own, words))) found.push_back(key);
   }
-  return found.size() == 1 ? std::optional(found[0]) : std::nullopt;
+  return found;
+}
+
+// "it is KEY", or the few that there are.
+std::optional<std::string> these(const std::vector<std::string>& keys) {
+  if (keys.empty() || keys.size() > 3) return std::nullopt;
+  return keys.size() == 1 ? fmt::format("it is {}", keys[0]) : fmt::format("there are {}", base::join(keys, " and "));
 }
 
 struct Nearest {
@@ -178,7 +184,7 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
     });
   };
   if (const OtherWords* row = look_up(table, leaf, false, has_read)) return std::string(row->sentence);
-  if (const auto same = same_words(table, unknown_key)) return fmt::format("it is {}", *same);
+  if (const auto same = these(same_words(table, unknown_key))) return *same;
 
   std::vector<std::string> keys;
   std::ranges::copy_if(table.keys(), std::back_inserter(keys),
@@ -188,8 +194,7 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
   for (const std::string& key : keys) {
     if (leaf_of(key) == leaf) elsewhere.push_back(key);
   }
-  if (elsewhere.size() == 1) return fmt::format("it is {}", elsewhere[0]);
-  if (elsewhere.size() > 1 && elsewhere.size() < 4) return fmt::format("there are {}", base::join(elsewhere, " and "));
+  if (const auto known = these(elsewhere)) return *known;
 
   // A typing mistake. Of equally near candidates the whole key wins, then its last part, then other systems' words.
   Nearest nearest;

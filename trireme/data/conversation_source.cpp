@@ -77,6 +77,22 @@ std::vector<fs::path> found_in(Folder folder) {
   return {};
 }
 
+// A novel given as conversations. What is said later of templates and tokens would mislead.
+void refuse_text(const fs::path& file) {
+  base::require_text_file(file);
+  const base::MappedFile mapped(file);
+  const auto bytes = mapped.bytes();
+  std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || text[first] == '{' || text[first] == '[') return;
+  throw UsageError(
+      fmt::format("{}:{}: a record is a JSON object, such as {{\"messages\": [...]}}, and this is text; --data "
+                  "TextFiles learns text "
+                  "as it stands",
+                  file.string(), 1 + std::ranges::count(text.substr(0, first), '\n')));
+}
+
 }  // namespace
 
 std::string mixed_kinds(const fs::path& conversations, const fs::path& text) {
@@ -105,6 +121,7 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
   if (use == Use::always && !base::is_file(path)) refuse_pipe(path);
   if (!may_hold_conversations(path) && use != Use::always) return {};
   if (use == Use::found && !conversation_format_of(path)) return {};
+  if (use == Use::always) refuse_text(path);
   return {path};
 }
 

@@ -21,7 +21,9 @@ struct ConversationSource {
 
   /// The files of conversations at `path`: the file itself, or the *.json, *.jsonl and *.ndjson of a folder and of all
   /// folders below it that are not empty, sorted by the bytes of their names. Empty for other text.
-  /// Errors    UsageError: a folder without any, with Use::always; a folder of conversations and text (or tables)
+  /// Errors    UsageError: a folder without any, or a file of text, with Use::always; a folder of conversations and
+  /// text
+  ///           (or tables)
   std::vector<std::filesystem::path> files(const std::filesystem::path& path) const;
 
   /// The template that writes the conversations. Errors    UsageError that asks for a template's name

@@ -96,6 +96,17 @@ Inference check_inference(const Settings& settings, const adapt::ModelPlace& pla
   return known;
 }
 
+PlacedModel open_place(const Settings& settings, adapt::ModelPlace place) {
+  place.quantize = settings.model.quantize;  // of the base of an adapter
+  PlacedModel found;
+  found.beside = adapt::open_beside(place);
+  found.model = found.beside ? found.beside->base : adapt::open_model(place);
+  found.config = config_of(found.model, settings.model);
+  // An adapter in them has all its bits.
+  if (found.model.change != nullptr) found.config.quantized = base::BlockFormat::none;
+  return found;
+}
+
 namespace {
 
 // Reads each parameter from the folder.
@@ -178,14 +189,8 @@ plan::StepRequest inference_request(const Settings& settings, const MeshShape& m
           .guard_bytes = settings.engine.poison ? int64_t{64} : 0};
 }
 
-/// Where a model's parameters are read from.
-struct Folders {
-  checkpoint::Checkpoint model;
-  std::optional<adapt::Beside> beside;  ///< its base is `model`
-};
-
 // Every rank must call, before a plan is made from the configuration.
-void require_same_model(const Inference& in, const launch::RankEnvironment& environment, const Folders& folders) {
+void require_same_model(const Inference& in, const launch::RankEnvironment& environment, const PlacedModel& folders) {
   require_same_folder(*in.world, environment, "the model's configuration", [&] { return fingerprint_of(in.config); });
   require_same_folder(*in.world, environment, "the model's weights",
                       [&] { return adapt::fingerprint_of(folders.model); });
@@ -194,7 +199,7 @@ void require_same_model(const Inference& in, const launch::RankEnvironment& envi
 }
 
 // Each rank reads its part of every parameter.
-void fill(engine::Engine& engine, const model::Model& model, const Folders& folders, bool shows) {
+void fill(engine::Engine& engine, const model::Model& model, const PlacedModel& folders, bool shows) {
   const checkpoint::Checkpoint& c = folders.model;
   const ModelSource source = describe_source(c, model);
   const model::FillWeights read = weights_of(c, source);
@@ -295,17 +300,14 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
   load_weights(in, place.model, [&](const fs::path& folder) {
     adapt::ModelPlace found = place;
     found.model = folder;
-    found.quantize = settings.model.quantize;  // of the base of an adapter
-    Folders folders;
+    PlacedModel folders;
     checkpoint::agree(*in.world, [&] {
-      folders.beside = adapt::open_beside(found);
-      folders.model = folders.beside ? folders.beside->base : adapt::open_model(found);
-      if (folders.beside) in.adapters = folders.beside->fitted.adapters;
-      const checkpoint::Checkpoint& c = folders.model;
-      in.config = config_of(c, settings.model);
-      if (c.change != nullptr) in.config.quantized = base::BlockFormat::none;  // an adapter in them has all its bits
-      in.folder = c.path;
-      in.adapter = c.change == nullptr && !folders.beside ? fs::path() : place.adapter.empty() ? folder : place.adapter;
+      folders = open_place(settings, found);
+      in.config = folders.config;
+      in.adapters = folders.adapters();
+      in.folder = folders.model.path;
+      const bool adapts = folders.beside || folders.model.change != nullptr;
+      in.adapter = !adapts ? fs::path() : place.adapter.empty() ? folder : place.adapter;
       if (has_text && !has_text()) return;
       in.tokenizer = checkpoint_tokenizer(in.folder, in.config);
       in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);

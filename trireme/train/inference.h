@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <vector>
 
 #include "trireme/adapt/open_model.h"
@@ -42,6 +43,17 @@ template <typename CommandSettings>
 adapt::ModelPlace place_of(const CommandSettings& s) {
   return {.model = s.checkpoint, .adapter = s.adapter.value_or(""), .base = s.base.value_or("")};
 }
+
+/// A model as texts are written with it. An adapter is merged, or stays beside a base in few bits.
+struct PlacedModel {
+  checkpoint::Checkpoint model;  ///< the files of its weights
+  std::optional<adapt::Beside> beside;  ///< its base is `model`
+  model::ModelConfig config;
+
+  model::Adapters adapters() const { return beside ? beside->fitted.adapters : model::Adapters(); }
+};
+/// Errors    UsageError, CheckpointError
+PlacedModel open_place(const Settings& settings, adapt::ModelPlace place);
 
 /// Tokens that end a text: the tokenizer's, and eos_token_id of the files in `folder`, if it is one.
 std::vector<int64_t> stop_ids_of(const std::filesystem::path& folder, const text::Tokenizer& tokenizer);
