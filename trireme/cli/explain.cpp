@@ -106,10 +106,19 @@ void check_run(const ParsedSettings& parsed) {
   train::check_model(run.settings, model::config_of(run.settings.model));
 }
 
+// The settings with what a task decides, such as the dropout that rewards leave out. What it refuses is told later.
+ParsedSettings as_run(const ParsedSettings& parsed) try {
+  ParsedSettings run = parsed;
+  if (!run.settings.model.name.empty()) complete_task(run);
+  return run;
+} catch (const UsageError&) {
+  return parsed;
+}
+
 // Prints the table before it refuses: the table shows where a wrong value came from.
 int explain_config(const ParsedSettings& parsed) {
   if (!parsed.accounts.empty()) fmt::print("{}\n", dialects::explain(parsed.accounts));
-  fmt::print("{}", explain(parsed));
+  fmt::print("{}", explain(as_run(parsed)));
   if (!parsed.accounts.empty())
     fmt::print("\nas Trireme's YAML (trireme convert_config writes it):\n{}", given_yaml(parsed));
   std::fflush(stdout);

@@ -339,8 +339,9 @@ class Parser {
     if (given.source.kind != Source::Kind::command_line || self.empty() || self == "explain" ||
         self == "convert_config")
       return {};
-    if (overlay_.reads_its_section_alone && table_.group_of(given.key) != overlay_.section) return "pretrain";
     const Section* section = table_.section_of(given.key);
+    if (overlay_.reads_its_section_alone && table_.group_of(given.key) != overlay_.section)
+      return section == nullptr || section->command.empty() ? "pretrain" : section->command;
     const bool is_own = section == nullptr || section->command == self || section->name == overlay_.section;
     return is_own ? std::string_view() : section->command;
   }
