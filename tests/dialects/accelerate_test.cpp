@@ -217,8 +217,13 @@ TEST(Accelerate, WhatItDoesNotHaveIsToldFromWhatIsNotForUs) {
       wrong("distributed_type: FSDP\nnum_procesess: 4\n"),
       HasSubstr("Accelerate has no key num_procesess\n  a.yaml:2: num_procesess: 4\n  the nearest is num_processes"));
   EXPECT_THAT(wrong("distributed_type: XLA\nnum_processes: 4\n"), HasSubstr("distributed_type XLA is not for"));
-  EXPECT_THAT(wrong("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\n"),
-              HasSubstr("AMAZON_SAGEMAKER cannot be had"));
+  EXPECT_EQ(wrong("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nec2_instance_type: ml.p3.2xlarge\n"),
+            "error: compute_environment AMAZON_SAGEMAKER cannot be had\n  a.yaml:1: compute_environment: "
+            "AMAZON_SAGEMAKER\n  commands run on machines that you name");
+  EXPECT_EQ(wrong("distributed_type: NO\nmain_process_ip: ''\nmixed_precision: ''\n"), "");
+  EXPECT_THAT(
+      wrong("distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: {zero_stage: 2, bf16_enabled: true}\n"),
+      testing::Not(HasSubstr("the nearest")));
   EXPECT_THAT(wrong("num_processes: 4\n"), HasSubstr("has no distributed_type"));
   EXPECT_THAT(
       refusal_of("a.yaml", "distributed_type: [\n", "--config_dialect accelerate"),

@@ -417,6 +417,16 @@ TEST(DeepSpeed, AKeyThatItDoesNotHaveIsToldWithTheNearest) {
             "error: DeepSpeed has no key train_batch_sizes\n"
             "  ds.json:1: {\"train_batch_sizes\": 4, \"zero_optimization\": {}}\n  the nearest is train_batch_size");
   EXPECT_THAT(refused(R"({"train_batch_size": 4, "stage": 3})"), HasSubstr("there is zero_optimization.stage"));
+  EXPECT_THAT(refused(R"({"zero_optimization": {"stagee": 3}})"), HasSubstr("the nearest is zero_optimization.stage"));
+}
+
+TEST(DeepSpeed, AMapOfWhichNothingIsTakenIsToldOnce) {
+  for (const char* map : {R"("quantize_training": {"enabled": true, "quantize_groups": 8, "quantize_bits": 4})",
+                          R"("sparse_attention": {"mode": "fixed", "block": 16, "num_local_blocks": 4})"}) {
+    const std::string text = refused(fmt::format("{{\"train_batch_size\": 4,\n{}}}", map));
+    EXPECT_EQ(text.find("ds.json:2"), text.rfind("ds.json:2")) << text;
+    EXPECT_THAT(text, testing::Not(HasSubstr("torch_autocast")));
+  }
 }
 
 // Its own reader is Hjson's.

@@ -176,6 +176,20 @@ TEST(LitGpt, AFileOfTheConfigHubCountsKeyByKey) {
   EXPECT_THAT(accounts_of(parsed), HasSubstr("logger_name: train.loggers [tensorboard]"));
 }
 
+TEST(LitGpt, AFolderOfWeightsOrAModelConfigCountsMoreThanAName) {
+  EXPECT_EQ(read_text("a.yaml", "model_name: pythia-160m\ninitial_checkpoint_dir: out/step\n").settings.model.name,
+            "out/step");
+  EXPECT_EQ(refusal_of("a.yaml", "model_name: llama-5m\nmodel: llama-32m\ntrain: {max_steps: 3}\n"),
+            "error: model and model_name name two models\n  a.yaml:2: model: llama-32m\n  a.yaml:1: model_name: "
+            "llama-5m\n  keep one of the two lines");
+  EXPECT_THAT(
+      accounts_of(read_text("a.yaml",
+                            "model_name: mine\nmodel_config: {n_layer: 2, n_embd: 64, n_head: 2, vocab_size: 300, "
+                            "norm_class_name: RMSNorm, mlp_class_name: LLaMAMLP, bias: false, "
+                            "parallel_residual: false, rotary_percentage: 1.0, intermediate_size: 96}\n")),
+      HasSubstr("model_name: ignored: model_config says what the model is\n"));
+}
+
 TEST(LitGpt, MissingKeysOfAFileHaveLitGptsDefaultsAndItsCommands) {
   const std::string file = "checkpoint_dir: base\ntrain: {epochs: 2}\n";
   const train::TrainSettings tuned = read_text("lora.yaml", file, "", "finetune_lora").settings.train;

@@ -271,6 +271,19 @@ TEST(Hydra, ARunLiesWhereHydraPutsIt) {
   EXPECT_EQ(read("--train.max_steps 3").settings.launch.log_link, std::nullopt);
 }
 
+TEST(Hydra, TunixsNamesOfMatricesAreOurs) {
+  const auto targets = [](const std::string& pattern) {
+    return read_text("conf.yaml",
+                     "model:\n  mesh_shape: \"[[2,1],[fsdp,tp]]\"\n  lora_module_path: \"" + pattern + "\"\n")
+        .settings.lora.target_modules;
+  };
+  EXPECT_EQ(targets(".*q_einsum|.*kv_einsum|.*attn_vec_einsum|.*gate_proj"),
+            std::vector<std::string>{".*q_proj|.*(k_proj|v_proj)|.*o_proj|.*gate_proj"});
+  EXPECT_EQ(targets(".*qkv_einsum"), std::vector<std::string>{".*(q_proj|k_proj|v_proj)"});
+  EXPECT_THAT(refused_words("model.mesh_shape=[[2,1],[fsdp,tp]] model.lora_module_path=.*gating_einsum"),
+              HasSubstr("names matrices that have no name here"));
+}
+
 TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
   const std::string start = "num_generations: 4\nmax_steps: 40\n";
   const auto of = [&](const std::string& more) { return read_text("grpo.yaml", start + more, "", "grpo").settings; };
@@ -475,6 +488,31 @@ TEST(Trl, AFileIsConvertedWithTheRewardsAndPromptsThatItLacks) {
                                           "dataset_name: trl-lib/tldr\n",
                                           "--reward.functions [exact] --grpo.prompts p.jsonl", "convert_config");
   EXPECT_THAT(given_yaml(parsed), testing::AllOf(HasSubstr("functions: [exact]"), HasSubstr("prompts: p.jsonl")));
+}
+
+TEST(Trl, RewardsOfPythonAreReplacedWithTheirWeights) {
+  const std::string file =
+      "num_generations: 4\nmax_steps: 40\nreward_funcs: [code, format]\nreward_weights: [1.0, 0.1]\n";
+  const auto of = [&](const std::string& words) {
+    return read_text("grpo.yaml", file, words + " --grpo.prompts p.jsonl", "grpo").settings.reward;
+  };
+  EXPECT_EQ(of("--reward.functions [exact]").weights, std::nullopt);
+  EXPECT_EQ(of("--reward.functions [exact,number]").weights, (std::vector<std::string>{"1.0", "0.1"}));
+  EXPECT_EQ(of("--reward.command [python3,judge.py]").functions, std::vector<std::string>{"command"});
+  EXPECT_EQ(of("--reward.command [python3,judge.py]").weights, std::nullopt);
+  EXPECT_THAT(
+      refusal_of("grpo.yaml", "num_generations: 14\nper_device_train_batch_size: 16\nmax_steps: 4\n", "", "grpo"),
+      HasSubstr("; --devices says how many ranks there are"));
+}
+
+TEST(Trl, AWarmUpAsAShareNeedsNoLengthIfItsStepsAreGiven) {
+  const std::string file = "num_generations: 4\nnum_train_epochs: 1\nwarmup_ratio: 0.1\n";
+  EXPECT_EQ(read_text("grpo.yaml", file, "--train.lr_warmup_steps 7", "grpo").settings.train.lr_warmup_steps, 7);
+  EXPECT_THAT(refusal_of("grpo.yaml", file, "", "grpo"), HasSubstr("or --train.max_steps or --train.lr_warmup_steps"));
+  EXPECT_THAT(refusal_of("grpo.yaml", "num_generations: 4\nmax_steps: 4\nsave_steps: 0.1\n", "", "grpo"),
+              HasSubstr("save_steps wants a whole number, not 0.1"));
+  EXPECT_THAT(refusal_of("grpo.yaml", "num_generations: 4\nmax_steps: 4\nevaluation_strategy: steps\n", "", "grpo"),
+              HasSubstr("its name is eval_strategy now"));
 }
 
 TEST(Trl, CommandsThatPlanAFileKnowItsTask) {

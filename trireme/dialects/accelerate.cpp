@@ -142,6 +142,16 @@ std::vector<Row> top_rows() {
   };
 }
 
+// Beside compute_environment AMAZON_SAGEMAKER, which is refused.
+std::vector<Row> sagemaker_rows() {
+  std::vector<Row> rows;
+  for (const char* key : {"ec2_instance_type", "iam_role_name", "image_uri", "profile", "region", "base_job_name",
+                          "py_version", "pytorch_version", "transformers_version", "sagemaker_inputs_file",
+                          "sagemaker_metrics_file", "additional_args"})
+    rows.push_back({.key = key, .ignored = "it is SageMaker's"});
+  return rows;
+}
+
 // `accelerate launch` puts fsdp_ before the keys of fsdp_config that lack it.
 Row::Pairs without_prefix(const std::vector<Row>& rows) {
   static std::list<std::string> names;
@@ -168,8 +178,9 @@ const Dialect& accelerate() {
         .marks = {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config", "megatron_lm_config",
                   "parallelism_config", "num_processes", "main_process_ip"},
         .file_options = {"config_file"},
+        .blank_is_null = true,
     };
-    for (const auto& rows : {top_rows(), fsdp_rows(), deepspeed_rows(), mesh_rows()})
+    for (const auto& rows : {top_rows(), sagemaker_rows(), fsdp_rows(), deepspeed_rows(), mesh_rows()})
       d.rows.insert(d.rows.end(), rows.begin(), rows.end());
     d.renamed_maps = without_prefix(fsdp_rows());
     d.finish = finish_accelerate;

@@ -68,9 +68,11 @@ void set_batch(Reading& r, std::string_view batch, std::string_view micro, std::
 }
 
 void set_warmup_share(Reading& r, const config::Given& share, std::string_view lengths, PartOfStep part) {
+  if (r.counts_more("train.lr_warmup_steps")) return r.ignore(share, "train.lr_warmup_steps says it");
   const auto steps = r.known_count("train.max_steps");
   if (!steps)
-    return r.refuse(share, "a warm-up as a share of the run needs the run's length", fmt::format("give {}", lengths));
+    return r.refuse(share, "a warm-up as a share of the run needs the run's length",
+                    fmt::format("give {} in the file, or --train.max_steps or --train.lr_warmup_steps", lengths));
   const double warmup = std::clamp(r.number(share.key).value_or(0), 0.0, 1.0) * static_cast<double>(*steps);
   const double whole = part == PartOfStep::a_step    ? std::ceil(warmup)
                        : part == PartOfStep::nothing ? std::floor(warmup)

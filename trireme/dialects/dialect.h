@@ -61,6 +61,8 @@ struct Dialect {
   /// Keys that are in no row are Trireme's own.
   std::vector<Row> rows;
   bool takes_native_keys = false;
+  /// '' is an answer that was left out, as null is.
+  bool blank_is_null = false;
   /// Two keys of a file may not give one setting two values; elsewhere a system's own rule says which one counts.
   bool one_value_each = false;
   /// Whether its reader drops this key where it is "auto", so that its default counts.

@@ -24,6 +24,22 @@ void size_of_family(Reading& r, const Given& entry) {
   r.set("model", fmt::format("{}_{}", r.text("model.model_family", "gemma3"), entry.text), entry);
 }
 
+// tunix's names of matrices in an expression. Those of attention are other words than ours.
+void adapted_modules(Reading& r, const Given& entry) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"attn_vec_einsum", "o_proj"},
+                                                                      {"qkv_einsum", "(q_proj|k_proj|v_proj)"},
+                                                                      {"kv_einsum", "(k_proj|v_proj)"},
+                                                                      {"q_einsum", "q_proj"}};
+  std::string pattern = entry.text;
+  for (const auto& [theirs, ours] : kNames)
+    for (size_t at; (at = pattern.find(theirs)) != std::string::npos;) pattern.replace(at, theirs.size(), ours);
+  if (pattern.find("einsum") != std::string::npos)
+    return r.refuse(
+        entry, fmt::format("{} names matrices that have no name here", entry.text),
+        "those of attention are q_einsum, kv_einsum and attn_vec_einsum, or q_proj, k_proj, v_proj and o_proj");
+  r.set("lora.target_modules", pattern, entry);
+}
+
 // How answers are sampled: tunix's names beside ours.
 void of_answers(Reading& r, const Given& entry) {
   if (!learns_from_rewards(r)) return r.ignore(entry, "only trireme grpo samples while training");
@@ -106,7 +122,11 @@ const Dialect& hydra() {
               {.key = "model.model_size", .takes = text, .becomes = "model", .by = size_of_family},
               {.key = "model.lora_rank", .takes = count, .setting = "lora.r"},
               {.key = "model.lora_alpha", .takes = number, .setting = "lora.alpha"},
-              {.key = "model.lora_module_path", .takes = text, .setting = "lora.target_modules"},
+              {.key = "model.lora_module_path",
+               .takes = text,
+               .becomes = "lora.target_modules, with q_einsum, kv_einsum and attn_vec_einsum as q_proj, k_proj and "
+                          "v_proj, o_proj",
+               .by = adapted_modules},
               {.key = "optimizer.learning_rate", .takes = number, .setting = "optimizer.lr"},
               {.key = "optimizer.beta1", .takes = number, .becomes = "optimizer.betas"},
               {.key = "optimizer.beta2", .takes = number, .becomes = "optimizer.betas"},

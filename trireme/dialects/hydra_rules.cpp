@@ -219,6 +219,8 @@ void run_folder(Reading& r) {
     return r.refuse(*project, fmt::format("{} is no name of a folder", name),
                     "a project is one word, for instance my-grpo");
   if (is_placed) return r.ignore(*project, "out_dir says where the run is");
+  if (r.command() == "convert_config")
+    return r.ignore(*project, fmt::format("a run of this file has the out_dir outputs/{}/DATE/TIME; give one", name));
   r.tell(*project, fmt::format("out_dir outputs/{}/{}", name, begins.empty() ? "DATE/TIME of a run" : begins));
 }
 

@@ -34,6 +34,11 @@ constexpr std::pair<std::string_view, std::string_view> kNeeded[] = {{"norm_clas
                                                                      {"parallel_residual", "false"},
                                                                      {"rotary_percentage", "1.0"}};
 
+bool has_shape(const Reading& r) {
+  return r.find(of_model("vocab_size")) != nullptr ||
+         std::ranges::any_of(kSizes, [&](const auto& size) { return r.find(of_model(size.first)) != nullptr; });
+}
+
 // The head has padded_vocab_size rows, or vocab_size rounded up.
 void vocabulary(Reading& r) {
   const Given *padded = r.find(of_model("padded_vocab_size")), *exact = r.find(of_model("vocab_size"));
@@ -92,11 +97,18 @@ std::vector<Row> litgpt_model_rows() {
   return rows;
 }
 
+void name_of_model(Reading& r, const Given& entry) {
+  for (const char* folder : {"initial_checkpoint_dir", "checkpoint_dir"})
+    if (r.find(folder) != nullptr) return r.ignore(entry, fmt::format("{} says which model it is", folder));
+  if (has_shape(r)) return r.ignore(entry, "model_config says what the model is");
+  if (const Given* ours = r.find("model"); ours != nullptr && r.is_file() && ours->text != entry.text)
+    return r.refuse_both(*ours, entry, "model and model_name name two models", "keep one of the two lines");
+  r.set("model", entry.text, entry);
+}
+
 void finish_litgpt_model(Reading& r) {
   const auto is_given = [&](std::string_view name) { return r.find(of_model(name)) != nullptr; };
-  const bool has_shape =
-      std::ranges::any_of(kSizes, [&](const auto& size) { return is_given(size.first); }) || is_given("vocab_size");
-  if (!has_shape) {
+  if (!has_shape(r)) {
     for (const auto& name : {"padded_vocab_size", "padding_multiple"})
       if (const Given* entry = r.find(of_model(name))) r.ignore(*entry, "no size stands beside it");
     return;
@@ -116,10 +128,7 @@ void finish_litgpt_model(Reading& r) {
   if (!is_given("intermediate_size"))
     return r.refuse(*first, "model_config has no intermediate_size, which LLaMAMLP needs", "");
   // The name says nothing beside a model_config; every number of this shape is replaced.
-  if (const Given* name = r.find("model_name"))
-    r.set("model", "llama-5m", *name);
-  else
-    r.suggest("model", "llama-5m");
+  r.suggest("model", "llama-5m");
   const int64_t heads = std::max<int64_t>(r.count(of_model("n_head")).value_or(32), 1);
   const std::pair<std::string_view, std::string> defaults[] = {
       {"model.max_position_embeddings", "4096"},

@@ -8,6 +8,8 @@
 namespace trireme::dialects {
 
 std::vector<Row> litgpt_model_rows();
+/// model_name, which counts unless a folder of weights or a model_config's sizes stand beside it.
+void name_of_model(Reading& reading, const config::Given& entry);
 void finish_litgpt_model(Reading& reading);
 
 }  // namespace trireme::dialects

@@ -139,6 +139,7 @@ void Reading::translate(const Given& entry) {
   }
   if (entry.kind == Given::Kind::section) return ignore(entry, "it is empty");
   if (entry.kind == Given::Kind::null) return ignore(entry, fmt::format("null is {}'s default", dialect_.system));
+  if (is_left_out(entry)) return ignore(entry, "it is empty");
   if (is_auto(entry) && !row->automatic.empty()) return account(entry, false, row->automatic);
   if (is_auto(entry) && dialect_.drops_auto != nullptr && dialect_.drops_auto(entry.key))
     return ignore(entry, fmt::format("{} drops auto, so its default counts", dialect_.system));
@@ -147,6 +148,7 @@ void Reading::translate(const Given& entry) {
   if (!has_right_type(*row, entry)) return;
   if (!row->refused.empty() || !row->open.empty()) {
     if (const std::string_view why = nothing_asked(*row, entry); !why.empty()) return ignore(entry, why);
+    if (row->key.ends_with(".*") && is_told_of(row->key.substr(0, row->key.size() - 1), entry)) return;
     return row->open.empty() ? refuse(entry, fmt::format("{} {} cannot be had", entry.key, entry.text), row->refused)
                              : refuse_open(entry, row->open);
   }
@@ -199,20 +201,38 @@ bool Reading::has_right_type(const Row& row, const Given& entry) {
   return false;
 }
 
+// Of a map of which nothing is taken, the first key is told.
+bool Reading::is_told_of(std::string_view map, const Given& entry) {
+  const bool is_told = std::ranges::any_of(
+      is_refused_, [&](const auto& refused) { return refused.first != &entry && refused.first->key.starts_with(map); });
+  if (is_told) is_refused_[&entry] = true;
+  return is_told;
+}
+
 void Reading::refuse_unknown(const Given& entry) {
   if (dialect_.takes_native_keys) {
     const auto why = config::refusal_of(table_, entry.key);
     return refuse(entry, why ? entry.key + " is not available" : "unknown setting " + entry.key,
                   why.value_or(config::hint_for(table_, entry.key, command_)));
   }
-  std::vector<std::string> keys;
-  for (const Row& row : dialect_.rows) keys.emplace_back(row.key);
-  const auto near = base::nearest(entry.key, keys);
-  std::string hint = near ? fmt::format("the nearest is {}", *near) : "";
-  const size_t dot = entry.key.rfind('.');
-  const std::string leaf = entry.key.substr(dot == std::string::npos ? 0 : dot + 1);
-  for (const std::string& key : keys)  // the right name in the wrong place
-    if (key.ends_with("." + leaf) || key == leaf) hint = fmt::format("there is {}", key);
+  const std::string_view top = std::string_view(entry.key).substr(0, entry.key.find('.') + 1);
+  const auto is_in = [&](const Row& row) { return row.key.starts_with(top); };
+  if (!top.empty() && std::ranges::none_of(dialect_.rows, is_in) && is_told_of(top, entry)) return;
+  // Keys of one map share their first letters, so the last parts are compared.
+  const auto split = [](std::string_view key) {
+    const size_t leaf = key.rfind('.') + 1;  // 0 without a dot
+    return std::pair{std::string(key.substr(0, leaf)), std::string(key.substr(leaf))};
+  };
+  const auto [map, leaf] = split(entry.key);
+  std::vector<std::string> beside, elsewhere;
+  for (const Row& row : dialect_.rows) {
+    const auto [other_map, other_leaf] = split(row.key);
+    if (other_map == map) beside.push_back(other_leaf);
+    if (other_leaf == leaf) elsewhere.emplace_back(row.key);
+  }
+  std::string hint;
+  if (const auto near = base::nearest(leaf, beside)) hint = fmt::format("the nearest is {}{}", map, *near);
+  if (elsewhere.size() == 1) hint = fmt::format("there is {}", elsewhere[0]);  // the right name in the wrong place
   if (hint.empty())
     hint = fmt::format(
         "docs/dialects.md lists what {} has; Trireme's own settings stand in a file of their own, with "

@@ -116,8 +116,10 @@ class Reading {
   void translate(const config::Given& entry);
   void refuse_settings_given_twice();
   bool is_empty_in_file(const config::Given& entry) const;
+  bool is_left_out(const config::Given& entry) const;
   void keep(const config::Given& given, const config::Given& entry);
   bool has_right_type(const Row& row, const config::Given& entry);
+  bool is_told_of(std::string_view map, const config::Given& entry);
   void refuse_unknown(const config::Given& entry);
   void account(const config::Given& entry, bool is_ignored, std::string_view text);
 

@@ -49,7 +49,12 @@ const Given* Reading::find(std::string_view key) const {
   if (found == entries_.end()) return nullptr;
   const Given& entry = *found->second;
   const bool has_value = entry.kind == Given::Kind::scalar || entry.kind == Given::Kind::list;
+  if (is_left_out(entry)) return nullptr;
   return has_value && !is_auto(entry) ? &entry : nullptr;
+}
+
+bool Reading::is_left_out(const Given& entry) const {
+  return dialect_.blank_is_null && entry.kind == Given::Kind::scalar && entry.text.empty();
 }
 
 bool Reading::is_left(std::string_view key) const {

@@ -90,8 +90,29 @@ void trl_top_k(Reading& r, const Given& entry) {
 
 void trl_rewards(Reading& r, const Given& entry) {
   if (r.is_given("reward.functions")) return r.ignore(entry, "reward.functions names the rewards");
+  if (r.is_given("reward.command")) return r.set("reward.functions", "[command]", entry);
   r.refuse(entry, fmt::format("{} is Python, which is not run here", entry.text),
            "name rewards with --reward.functions, for instance [exact], or a program with --reward.command");
+}
+
+void trl_weights(Reading& r, const Given& entry) {
+  const Given* theirs = r.find("reward_funcs");
+  const std::string ours = r.known("reward.functions").value_or("");
+  const auto count = [](const std::string& list) { return 1 + std::ranges::count(list, ','); };
+  if (theirs != nullptr && r.is_given("reward.functions") && count(ours) != std::ssize(entry.items))
+    return r.ignore(entry, "they weigh the file's own rewards; reward.weights weighs others");
+  r.set("reward.weights", entry.text, entry);
+}
+
+bool takes_steps(Reading& r, const Given& entry) {
+  if (r.count(entry.key)) return true;
+  r.refuse(entry, fmt::format("{} wants a whole number, not {}", entry.key, entry.text),
+           "a share of the run is not read: give steps");
+  return false;
+}
+
+void trl_save_steps(Reading& r, const Given& entry) {
+  if (takes_steps(r, entry)) r.set("train.save_interval", entry.text, entry);
 }
 
 void trl_half(Reading& r, const Given& entry) {
@@ -154,11 +175,12 @@ void trl_batches(Reading& r) {
   }
   for (const int64_t number : {step, rollout})
     if (number < 1 || number % answers != 0)
-      return r.refuse(
-          *one_of,
-          fmt::format("{} on {} cannot be divided into groups of {}", base::plural(number, "answer"),
-                      base::plural(ranks, "rank"), answers),
-          "per_device_train_batch_size x gradient_accumulation_steps x ranks is a multiple of num_generations");
+      return r.refuse(*one_of,
+                      fmt::format("{} on {} cannot be divided into groups of {}", base::plural(number, "answer"),
+                                  base::plural(ranks, "rank"), answers),
+                      std::string("per_device_train_batch_size x gradient_accumulation_steps x ranks is a multiple of "
+                                  "num_generations") +
+                          (ranks == 1 && !r.is_given("devices") ? "; --devices says how many ranks there are" : ""));
   if (rollout % step != 0)
     return r.refuse(*one_of, fmt::format("a rollout of {} answers is no whole number of steps of {}", rollout, step),
                     "generation_batch_size is a multiple of the answers of a step");
@@ -329,7 +351,10 @@ const Dialect& trl() {
                 {.key = "shuffle_dataset", .takes = flag, .open = "prompts in the order of the file", .off = {"true"}},
                 {.key = "reward_funcs", .becomes = "nothing: reward.functions names rewards", .by = trl_rewards},
                 {.key = "reward_model_name_or_path", .takes = text, .open = "models that judge answers"},
-                {.key = "reward_weights", .takes = numbers, .setting = "reward.weights"},
+                {.key = "reward_weights",
+                 .takes = numbers,
+                 .becomes = "reward.weights, unless other rewards than the file's are named",
+                 .by = trl_weights},
                 {.key = "multi_objective_aggregation",
                  .takes = text,
                  .open = "advantages of each reward by itself",
@@ -384,6 +409,7 @@ const Dialect& trl() {
                 {.key = "entropy_coef", .takes = number, .open = "a reward of entropy", .off = {"0.0"}},
                 {.key = "use_vllm", .takes = flag, .ignored = kSampling},
                 {.key = "vllm_mode", .takes = text, .ignored = kSampling},
+                {.key = "vllm_device", .takes = text, .ignored = kSampling},
                 {.key = "vllm_gpu_memory_utilization", .takes = number, .ignored = kSampling},
                 {.key = "vllm_tensor_parallel_size", .takes = count, .ignored = kSampling},
                 {.key = "vllm_importance_sampling_correction",
@@ -462,21 +488,17 @@ const Dialect& trl() {
                 {.key = "seed", .takes = count, .setting = "seed"},
                 {.key = "output_dir", .takes = text, .setting = "out_dir"},
                 {.key = "overwrite_output_dir", .takes = flag, .setting = "overwrite"},
-                {.key = "save_steps", .takes = count, .setting = "train.save_interval"},
+                {.key = "save_steps", .takes = number, .becomes = "train.save_interval", .by = trl_save_steps},
                 {.key = "save_strategy", .takes = text, .becomes = "train.save_interval: 0 if it is no"},
                 {.key = "save_total_limit", .takes = count, .setting = "save.keep_last"},
+                {.key = "evaluation_strategy", .takes = text, .refused = "its name is eval_strategy now"},
                 {.key = "eval_strategy",
                  .takes = text,
                  .becomes = "eval.interval: that of eval_steps, or beyond the run if it is no"},
                 {.key = "eval_steps",
                  .takes = number,
                  .becomes = "eval.interval, if eval_strategy is steps",
-                 .by =
-                     [](Reading& r, const Given& entry) {
-                       if (!r.count(entry.key))
-                         r.refuse(entry, fmt::format("eval_steps wants a whole number, not {}", entry.text),
-                                  "a share of the run is not read: give steps");
-                     }},
+                 .by = [](Reading& r, const Given& entry) { takes_steps(r, entry); }},
                 {.key = "logging_steps", .takes = count, .setting = "train.log_interval"},
                 {.key = "logging_strategy", .takes = text, .ignored = kMetrics},
                 {.key = "logging_first_step", .takes = flag, .ignored = kMetrics},
