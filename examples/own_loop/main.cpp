@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <mutex>
 #include <thread>
 
 #include "trireme/engine/trainer.h"
@@ -31,10 +32,20 @@ torch::Tensor loss(const torch::Tensor& score, const torch::Tensor& arm) {
   return torch::relu(1 - score.squeeze(1) * (2 * arm - 1)).square().sum();
 }
 
+// Ranks that are threads share LibTorch's random generator: one builds at a time, from the same seed.
+trireme::model::Model built(nn::Sequential& net, nn::Linear& head) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(1);
+  net = nn::Sequential(nn::Linear(2, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh());
+  head = nn::Linear(64, 1);
+  return trireme::build_model({trireme::wrap("net", net), trireme::wrap_loss("head", head, loss)}, spirals(0));
+}
+
 void rank(int rank, c10::intrusive_ptr<c10d::Store> store) {
-  nn::Sequential net(nn::Linear(2, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh()), head(nn::Linear(64, 1));
-  std::vector<trireme::Wrapped> parts{trireme::wrap("net", net), trireme::wrap_loss("head", head, loss)};
-  trireme::Trainer trainer(trireme::build_model(std::move(parts), spirals(0)),
+  nn::Sequential net{nullptr};
+  nn::Linear head{nullptr};
+  trireme::Trainer trainer(built(net, head),
                            {.ranks = {.backend = "threads", .rank = rank, .size = kRanks, .store = store},
                             .accumulate = 2,
                             .max_norm = 1.0});

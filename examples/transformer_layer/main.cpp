@@ -35,7 +35,7 @@ void run(parallel_example::Launched& launched) {
 
   trainer.store();  // the modules have their weights again, and run by themselves
   const torch::NoGradGuard no_grad;
-  ranks->connect(trainer.engine().communicators().inside[trireme::comm::UnitAxis::tp].get());
+  ranks->connect(trainer.engine().communicators().inside[trireme::comm::UnitAxis::tp]);
   const auto unseen = backwards_batch(1'000'000, 256);
   const double right = model.say(unseen.inputs).eq(unseen.targets).to(torch::kDouble).mean().item<double>();
   if (launched.speaks()) std::printf("%.0f %% of the letters of new sequences are right\n", 100 * right);

@@ -31,7 +31,7 @@ void run(parallel_example::Launched& launched) {
 
   trainer.store();  // the modules have their weights again, and run by themselves
   const torch::NoGradGuard no_grad;
-  ranks->connect(trainer.engine().communicators().inside[trireme::comm::UnitAxis::tp].get());
+  ranks->connect(trainer.engine().communicators().inside[trireme::comm::UnitAxis::tp]);
   const auto unseen = image_batch(1'000'000, 1000);
   const double right =
       model.scores(unseen.inputs).argmax(1).eq(unseen.targets).to(torch::kDouble).mean().item<double>();

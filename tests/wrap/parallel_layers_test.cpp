@@ -74,7 +74,7 @@ TEST(ParallelLayer, GatheredColumnsAndTheDividedLossAreThoseOfOneRank) {
     options.name = "tp";
     const auto group = comm::make_communicator(options);
     const auto ranks = place(rank, 2);
-    ranks->connect(group.get());
+    ranks->connect(group);
     for (const int64_t matrices : {1, 3})
       EXPECT_TRUE(
           at::allclose(layer(ranks, {.matrices = matrices, .gather_output = true})->forward(x), whole, 0, 1e-14));
@@ -222,7 +222,7 @@ TEST(ParallelLayer, StoredModulesRunByThemselves) {
       trainer.store();
       group.name = "own";
       const auto own = comm::make_communicator(group);
-      ranks->connect(own.get());
+      ranks->connect(own);
       const at::Tensor y = vit.scores(batch.inputs.to(at::kDouble)).detach();
       if (rank == 0) scores = y;
     });

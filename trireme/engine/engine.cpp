@@ -327,7 +327,7 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
       return true;
     });
   // Gloo's threads may still send from this memory; unmapping it would crash them.
-  keep_for_ever(std::move(private_));
+  if (comm_.world->size() > 1) keep_for_ever(std::move(private_));
   if (on_gpu()) keep_transfers();
   throw;
 }
@@ -462,7 +462,7 @@ void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
   if (inputs_ && b.unit.micro_batch >= inputs_->used_micro_batches.value_or(INT_MAX)) return leave_empty(a, b);
   const model::Unit& unit = model_.unit(a.owner, b.unit.new_tokens != nullptr);
   for (const auto& c : inside_)
-    if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));
+    if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]), unit.keeps_references());
   if (schedule::writes_gradient(a.kind))
     for (at::Tensor& gap : b.gaps) gap.zero_();
   if (inputs_) {

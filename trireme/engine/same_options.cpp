@@ -49,6 +49,14 @@ std::string text_of(const model::Model& model) {
   return text;
 }
 
+std::string frozen_values(const model::Model& model) {
+  std::string text;
+  for (const auto& unit : model.units)
+    if (const uint64_t value = unit->frozen_values(); value != 0)
+      text += fmt::format("{} {:016x}, ", unit->name(), value);
+  return text;
+}
+
 }  // namespace
 
 NamedValues describe_trainer(const TrainerOptions& o, const model::Model& model) {
@@ -67,7 +75,8 @@ NamedValues describe_trainer(const TrainerOptions& o, const model::Model& model)
                         {"max_norm", o.max_norm ? fmt::format("{}", *o.max_norm) : "none"},
                         {"loss_scale", text_of(o.loss_scale)},
                         {"poison", fmt::format("{}", o.poison)},
-                        {"model's parameters", text_of(model)}};
+                        {"model's parameters", text_of(model)},
+                        {"values of frozen parameters", frozen_values(model)}};
   // Ranks of one pipeline or of one tensor-parallel group compute one micro-batch; ranks of data alone may differ.
   const bool meets = mesh.size(comm::Axis::pp) * mesh.size(comm::Axis::tp) > 1;
   values.emplace_back("the shape of the example",

@@ -50,6 +50,8 @@ model::TensorRanksPtr tensor_ranks(const TrainerOptions& options) {
 
 Trainer::Trainer(model::Model model, TrainerOptions options)
     : model_(std::make_unique<model::Model>(std::move(model))), options_(std::move(options)) {
+  if (c10::InferenceMode::is_enabled())
+    throw UsageError("[trainer] a Trainer made inside c10::InferenceMode could not train; leave its scope first");
   const plan::StepRequest request = request_of(options_);
   check_trainer(options_, request, *model_);
   plan::StepPlan plan = plan::make_step_plan(*model_, request);
@@ -70,6 +72,11 @@ Trainer::Trainer(model::Model model, TrainerOptions options)
         "no loss of the example reaches {}: without a gradient, weight decay alone changes matrices; freeze what is "
         "not used before wrap (requires_grad), or leave it out of the modules",
         base::join(model_->unreached, ", "));
+  if (options_.ranks.rank == 0 && !model_->rounded_statistics.empty())
+    base::warn(
+        "{} are kept in {}, as all numbers of the modules: small changes of such statistics are lost, and evaluations "
+        "compute with them; train in float32, or normalise without running statistics",
+        base::join(model_->rounded_statistics, ", "), c10::toString(options_.precision.compute));
   if (options_.precision.compute == at::kHalf) loss_scale_.emplace(options_.loss_scale);
 }
 
@@ -158,6 +165,20 @@ void Trainer::refuse_half_a_step() const {
     throw UsageError(
         "[trainer] a step ended with an error after some weights had been updated (steps_in_backward); go on from a "
         "checkpoint: trireme::load_trainer");
+  if (is_half_restored_)
+    throw UsageError(
+        "[trainer] loading a checkpoint ended with an error after some weights had been read; load one that is whole: "
+        "trireme::load_trainer");
+}
+
+std::vector<model::NamedTensor> Trainer::parameters() {
+  refuse_half_a_step();
+  return gather_parameters(*engine_);
+}
+
+void Trainer::store() {
+  refuse_half_a_step();
+  store_parameters(*engine_);
 }
 
 // Afterwards the modules' parameters refuse to be read: their memory holds whatever the last actions left there.
@@ -181,9 +202,14 @@ StepResult Trainer::step(double lr) {
         fmt::format("[trainer] step after {} of accumulate={} micro-batches; call backward for each, on "
                     "every rank",
                     batches_.size(), options_.accumulate));
-  const int64_t count = std::max<int64_t>(1, count_everywhere(batches_, lr));
-  check_learning_rate(lr);  // now the same on all ranks, so all refuse it or none
-  const std::vector<MicroBatch> batches = std::exchange(batches_, {});
+  std::vector<MicroBatch> batches = std::exchange(batches_, {});
+  const int64_t count = std::max<int64_t>(1, count_everywhere(batches, lr));
+  try {
+    check_learning_rate(lr);  // now the same on all ranks, so all refuse it or none
+  } catch (const UsageError&) {
+    batches_ = std::move(batches);
+    throw;
+  }
   StepInputs inputs{.load_batch = loader(batches),
                     .supervised_tokens = count,
                     .optimizer = options_.optimizer,
@@ -217,11 +243,17 @@ TrainerState Trainer::state() const {
           .untrained_steps = engine_->untrained_steps()};
 }
 
+void Trainer::begin_restore() {
+  is_half_restored_ = true;
+  batches_.clear();
+  for (const auto& unit : model_->units) unit->release();
+}
+
 void Trainer::restore(const TrainerState& state) {
   if (state.steps < 0)
     throw UsageError(fmt::format("[trainer] {} steps cannot have been taken; pass 0 or more", state.steps));
   steps_ = state.steps;
-  is_half_stepped_ = false;
+  is_half_stepped_ = is_half_restored_ = false;
   scale_before_ = state.loss_scale;
   engine_->set_untrained_steps(state.untrained_steps);
   if (loss_scale_) loss_scale_->restore(state.loss_scale);
@@ -234,6 +266,7 @@ void Trainer::set_training(bool training) const {
 }
 
 double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {
+  refuse_half_a_step();
   const std::vector<MicroBatch> batches{{inputs, targets}};
   check_batch(batches[0]);
   const int64_t count = std::max<int64_t>(1, count_everywhere(batches, std::nullopt));

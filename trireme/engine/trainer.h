@@ -69,9 +69,9 @@ struct TrainerState {
 /// It can be moved, but not while another thread uses it.
 class Trainer {
  public:
-  /// Collective over the ranks. Weights start with the values of rank 0's modules. Rank 0 warns of parameters that no
-  /// loss of the example reaches (Model::unreached).
-  /// Errors    UsageError for a built-in model, for numbers that the settings of the same names refuse, and for
+  /// Collective over the ranks. Weights start with the values that rank 0's modules have now. Rank 0 warns of
+  /// parameters that no loss of the example reaches (Model::unreached), and of statistics in two bytes. Errors
+  /// UsageError for a built-in model, for numbers that the settings of the same names refuse, and for
   ///           combinations that cannot work, before anything is allocated; and, on every rank, for ranks whose options
   ///           or models differ
   Trainer(model::Model model, TrainerOptions options);
@@ -85,8 +85,10 @@ class Trainer {
   void backward(const at::Tensor& inputs, const at::Tensor& targets);
 
   /// Runs forward, backward and the optimizer over the stored micro-batches. Collective. They are gone afterwards, also
-  /// if an error ends the step, but not if `lr` is refused: store new ones to go on. With steps_in_backward such a step
-  /// may have updated some of the weights, so step() and state() then want a checkpoint first (train::load_trainer).
+  /// if an error ends the step, but not if `lr` is refused: store new ones to go on. With several ranks that works only
+  /// where the error ended the step of each, at the same place; else the others wait for comm::GroupOptions::timeout,
+  /// and the trainer cannot go on. With steps_in_backward such a step may have updated some of the weights, so all but
+  /// backward() then want a checkpoint first (train::load_trainer).
   /// With float16, a step whose gradient overflows changes nothing: StepResult::overflowed says so.
   /// Errors    UsageError if fewer than `accumulate` are stored, `lr` is negative or not finite, or ranks pass
   ///           different ones or call evaluate() meanwhile, or c10::InferenceMode is on; Error if gradients overflow at
@@ -99,6 +101,9 @@ class Trainer {
   /// Steps taken so far, with those before restore().
   int64_t steps() const { return steps_; }
   TrainerState state() const;
+  /// Before weights and the optimizer's state are read into Engine::state: stored micro-batches and what store() gave
+  /// the modules go. Until restore(), only another load helps.
+  void begin_restore();
   /// Goes on from a checkpoint's state. Weights and the optimizer's state are loaded apart (train::load_trainer).
   void restore(const TrainerState& state);
 
@@ -108,11 +113,12 @@ class Trainer {
   int data_index() const { return engine_->plan().request.data_index(); }
 
   /// Whole master weights; see gather_parameters. Collective.
-  std::vector<model::NamedTensor> parameters() { return gather_parameters(*engine_); }
+  std::vector<model::NamedTensor> parameters();
   /// Puts trained weights into the modules' own memory, where they can be read until the next step or evaluation. What
-  /// is written to them is lost with it. Without store() they have no values, and reading them is an error of LibTorch
-  /// with a sentence. See store_parameters. Collective.
-  void store() { store_parameters(*engine_); }
+  /// is written to them is lost with it, and so at load_trainer. Without store() they have no values, and reading them
+  /// is an error of LibTorch with a sentence. Buffers of parts of another pipeline stage become those of its
+  /// first data rank. See store_parameters. Collective.
+  void store();
   /// The memory that this rank needs, as text: the plan's table and autograd_allowance.
   std::string describe_memory() const;
 
@@ -137,6 +143,7 @@ class Trainer {
   std::vector<MicroBatch> batches_;
   int64_t steps_ = 0;
   bool is_half_stepped_ = false;  ///< a step that updates weights within the backward pass ended with an error
+  bool is_half_restored_ = false;  ///< or loading a checkpoint
   std::optional<optim::LossScale> loss_scale_;
   optim::LossScaleState scale_before_;  ///< that of restore(), for a trainer that scales no loss
 };

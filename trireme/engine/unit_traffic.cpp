@@ -12,10 +12,18 @@ using comm::Operation;
 WatchedCommunicator::WatchedCommunicator(comm::CommunicatorPtr inner, comm::UnitAxis axis)
     : Communicator(inner->rank(), inner->size(), inner->name()), inner_(std::move(inner)), axis_(axis) {}
 
-void WatchedCommunicator::expect(const std::vector<model::TrafficRow>& rows, const std::string& action) {
+void WatchedCommunicator::expect(const std::vector<model::TrafficRow>& rows, const std::string& action,
+                                 bool of_module) {
+  of_module_ = of_module;
   rows_ = &rows;
   next_ = 0;
   action_ = action;
+}
+
+void WatchedCommunicator::refuse(const std::string& what) const {
+  if (!of_module_) throw InternalError(what);
+  throw UsageError(fmt::format(
+      "[wrap] {}; a module makes the calls of the example's pass in every pass, in evaluation mode too", what));
 }
 
 void WatchedCommunicator::check(Operation operation, const at::Tensor& tensor) {
@@ -27,21 +35,20 @@ void WatchedCommunicator::check(Operation operation, const at::Tensor& tensor) {
       ++next_;
       return;
     }
-    throw InternalError(fmt::format("{} calls {} of {} {} on group '{}', but declared {} of {} {} next", action_,
-                                    to_string(operation), tensor.numel(), comm::dtype_name(tensor.scalar_type()),
-                                    name(), to_string(row.operation), row.elements, comm::dtype_name(row.dtype)));
+    refuse(fmt::format("{} calls {} of {} {} on group '{}', but declared {} of {} {} next", action_,
+                       to_string(operation), tensor.numel(), comm::dtype_name(tensor.scalar_type()), name(),
+                       to_string(row.operation), row.elements, comm::dtype_name(row.dtype)));
   }
-  throw InternalError(fmt::format("{} calls {} of {} {} on group '{}', which it did not declare", action_,
-                                  to_string(operation), tensor.numel(), comm::dtype_name(tensor.scalar_type()),
-                                  name()));
+  refuse(fmt::format("{} calls {} of {} {} on group '{}', which it did not declare", action_, to_string(operation),
+                     tensor.numel(), comm::dtype_name(tensor.scalar_type()), name()));
 }
 
 void WatchedCommunicator::finish() {
   for (; rows_ && next_ < rows_->size(); ++next_) {
     const model::TrafficRow& row = (*rows_)[next_];
     if (row.axis == axis_)
-      throw InternalError(fmt::format("{} declared {} of {} elements on group '{}' and did not call it", action_,
-                                      to_string(row.operation), row.elements, name()));
+      refuse(fmt::format("{} declared {} of {} elements on group '{}' and did not call it", action_,
+                         to_string(row.operation), row.elements, name()));
   }
   rows_ = nullptr;
 }

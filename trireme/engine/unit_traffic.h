@@ -13,9 +13,10 @@ class WatchedCommunicator final : public comm::Communicator {
  public:
   WatchedCommunicator(comm::CommunicatorPtr inner, comm::UnitAxis axis);
 
-  /// Sets the calls of the next pass; the unit must make all of them before finish().
-  void expect(const std::vector<model::TrafficRow>& rows, const std::string& action);
-  /// Ends the pass. Errors    InternalError naming a call that the unit did not make
+  /// Sets the calls of the next pass; the unit must make all of them before finish(). `of_module`: a wrapped module
+  /// makes them, so another call is its user's mistake (UsageError).
+  void expect(const std::vector<model::TrafficRow>& rows, const std::string& action, bool of_module = false);
+  /// Ends the pass. Errors    InternalError or UsageError naming a call that the unit did not make
   void finish();
 
   std::string backend() const override { return inner_->backend(); }
@@ -71,12 +72,14 @@ class WatchedCommunicator final : public comm::Communicator {
   void progress() override { inner_->progress(); }
 
  private:
+  [[noreturn]] void refuse(const std::string& what) const;
   void check(comm::Operation operation, const at::Tensor& tensor);
 
   comm::CommunicatorPtr inner_;
   comm::UnitAxis axis_;
   const std::vector<model::TrafficRow>* rows_ = nullptr;
   size_t next_ = 0;
+  bool of_module_ = false;
   std::string action_;
 };
 

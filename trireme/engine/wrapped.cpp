@@ -80,6 +80,25 @@ void copy_saved(const model::ParameterSpec& p, const Place& place, const at::Ten
   });
 }
 
+// Buffers of units of other pipeline stages: this rank has not computed with its own. They are those of the first data
+// rank there.
+void take_buffers(const plan::StepPlan& plan, int unit, comm::Communicator& world) {
+  const plan::StepRequest& request = plan.request;
+  const int stage = plan.stage_rank_of(unit), tp = request.size(comm::Axis::tp);
+  for (const at::Tensor& buffer : plan.model->units[static_cast<size_t>(unit)]->buffers()) {
+    if (buffer.numel() == 0) continue;
+    for (int part = 0; part < tp; ++part) {
+      comm::ProcessMesh::Coordinates place{};
+      place[static_cast<int>(comm::Axis::pp)] = stage;
+      place[static_cast<int>(comm::Axis::tp)] = part;
+      const at::Tensor theirs = buffer.detach().reshape({-1}).clone();
+      world.broadcast(theirs.view(at::kByte), request.mesh.global_rank(place))->wait();
+      if (request.coordinate(comm::Axis::pp) != stage && request.coordinate(comm::Axis::tp) == part)
+        at::Tensor(buffer).copy_(theirs.view(buffer.sizes()));
+    }
+  }
+}
+
 std::set<int> recomputed_units(const schedule::Schedule& s) {
   std::set<int> units;
   for (const schedule::Action& a : s.actions)
@@ -131,6 +150,11 @@ std::vector<model::NamedTensor> gather_parameters(Engine& engine) {
 }
 
 void store_parameters(Engine& engine) {
+  const at::NoGradGuard no_grad;
+  const plan::StepPlan& plan = engine.plan();
+  if (plan.request.size(comm::Axis::pp) > 1)
+    for (int u = 0; u < static_cast<int>(plan.model->units.size()); ++u)
+      take_buffers(plan, u, *engine.communicators().world);
   std::map<std::string, at::Tensor> values;
   for (const model::NamedTensor& p : gather_parameters(engine)) values[p.name] = p.tensor;
   for (const auto& unit : engine.plan().model->units)

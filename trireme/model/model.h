@@ -59,6 +59,7 @@ struct Model {
   TensorSpec targets(const BatchShape& shape, bool generates = false) const;
   std::optional<TensorSpec> own_inputs, own_targets;
   bool is_wrapped() const { return own_inputs.has_value(); }
+  std::vector<std::string> rounded_statistics = {};  ///< buffers of wrapped modules in two bytes that forward changes
   std::vector<std::string> unreached = {};  ///< trained parameters of wrapped modules that no gradient of the example
                                             ///< reaches
 };

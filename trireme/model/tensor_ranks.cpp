@@ -42,6 +42,7 @@ namespace {
 // `y` was computed from `x` without a graph: tells autograd how.
 at::Tensor link(at::Tensor y, const at::Tensor& x, CollectiveGradient::Kind kind, TensorRanksPtr ranks, int64_t dim) {
   if (!at::GradMode::is_enabled() || !x.requires_grad()) return y;
+  y = y.variable_data();  // a view could not be changed in place later
   const std::shared_ptr<Node> node(new CollectiveGradient(kind, std::move(ranks), dim), torch::autograd::deleteNode);
   node->set_next_edges(torch::autograd::collect_next_edges(x));
   torch::autograd::set_history(y, node);

@@ -58,14 +58,18 @@ class TensorRanks : public std::enable_shared_from_this<TensorRanks> {
   /// Largest values over the ranks; without a gradient.
   at::Tensor max(const at::Tensor& x);
 
-  /// What the functions call from now on; null: nothing, and they throw UsageError. Returns what they called before.
-  comm::Communicator* connect(comm::Communicator* ranks) { return std::exchange(ranks_, ranks); }
+  /// What the functions call from now on; null: nothing, and they throw UsageError. They keep it alive.
+  void connect(std::shared_ptr<comm::Communicator> ranks) {
+    connected_ = std::move(ranks);
+    ranks_ = connected_.get();
+  }
   /// Until record(null): no rank is called, results have the right shape and meaningless values, and the calls that
   /// would be made are appended to `rows`.
   void record(std::vector<TrafficRow>* rows) { rows_ = rows; }
 
  private:
   friend struct CollectiveGradient;
+  friend class RanksInUse;
   at::Tensor all_reduce(const at::Tensor& x, comm::ReduceOp op);
   at::Tensor all_gather(const at::Tensor& x, int64_t dim);
   at::Tensor reduce_scatter(const at::Tensor& x, int64_t dim);
@@ -74,7 +78,8 @@ class TensorRanks : public std::enable_shared_from_this<TensorRanks> {
   void check_divides(const at::Tensor& x, int64_t dim) const;
 
   Parallel parallel_;
-  comm::Communicator* ranks_ = nullptr;
+  std::shared_ptr<comm::Communicator> connected_;
+  comm::Communicator* ranks_ = nullptr;  // that one, or a model's in its passes
   std::vector<TrafficRow>* rows_ = nullptr;
 };
 
@@ -84,14 +89,14 @@ using TensorRanksPtr = std::shared_ptr<TensorRanks>;
 class RanksInUse {
  public:
   RanksInUse(TensorRanksPtr ranks, comm::Communicator* communicator) : ranks_(std::move(ranks)) {
-    if (ranks_) before_ = ranks_->connect(communicator);
+    if (ranks_) before_ = std::exchange(ranks_->ranks_, communicator);
   }
   RanksInUse(TensorRanksPtr ranks, std::vector<TrafficRow>& rows) : RanksInUse(std::move(ranks), nullptr) {
     if (ranks_) ranks_->record(&rows);
   }
   ~RanksInUse() {
     if (!ranks_) return;
-    ranks_->connect(before_);
+    ranks_->ranks_ = before_;
     ranks_->record(nullptr);
   }
   RanksInUse(const RanksInUse&) = delete;

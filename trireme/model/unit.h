@@ -289,7 +289,8 @@ class Unit {
   virtual void train(bool /*training*/) const {}
   /// If false, forward runs again before backward, so the first forward keeps nothing.
   virtual void keep_graphs(bool /*keep*/) const {}
-  /// The parameters' values before the model was built, until release(); null for built-in units.
+  /// The parameters' values when the model was built, or what the module has been given since, until release(); null
+  /// for built-in units.
   virtual const std::vector<at::Tensor>* initial() const { return nullptr; }
   /// Frees these values, and what an error in a step has left. The module's parameters then have no memory until the
   /// next action or own(): who reads them gets an error of LibTorch with a sentence.
@@ -298,6 +299,10 @@ class Unit {
   virtual void own(int /*index*/, const at::Tensor& /*value*/) const {}
   /// Called before the engine's memory is freed: parameters that lie there have none from then on.
   virtual void end_memory() const {}
+  /// Values of the module that are no parameters, and that a forward may change. Each rank has its own.
+  virtual std::vector<at::Tensor> buffers() const { return {}; }
+  /// A hash of the frozen parameters that all ranks hold alike.
+  virtual uint64_t frozen_values() const { return 0; }
 };
 
 /// The slots of `saved`, ascending, that recompute() must compute if the values in `names` are not kept: these values

@@ -1,6 +1,7 @@
 #include "trireme/model/wrap.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -98,23 +99,30 @@ void check_example(const Example& example) {
 
 // Two tensors in one memory would be two parameters with values and gradients of their own.
 void check_memory(const std::vector<Wrapped>& parts) {
-  std::map<std::pair<const void*, int64_t>, std::pair<const void*, std::string>> trained;
-  const auto place_of = [](const at::Tensor& t) {
-    return std::pair<const void*, int64_t>(t.storage().unsafeGetStorageImpl(), t.storage_offset());
+  struct Trained {
+    at::Tensor tensor;
+    std::string name;
   };
+  std::map<const void*, std::vector<Trained>> trained;  // by storage
   const auto check = [&](const Wrapped& part, const NamedTensor& p) {
     if (!p.tensor.has_storage() || p.tensor.numel() == 0) return;
-    const auto found = trained.find(place_of(p.tensor));
-    if (found == trained.end() || found->second.first == p.tensor.unsafeGetTensorImpl()) return;
-    throw UsageError(
-        fmt::format("[wrap] '{}.{}' and '{}' are two tensors in one memory; register one tensor in both modules to tie "
-                    "them (register_parameter, register_module), or clone one of them",
-                    part.name, p.name, found->second.second));
+    const auto found = trained.find(p.tensor.storage().unsafeGetStorageImpl());
+    if (found == trained.end()) return;
+    for (const Trained& other : found->second) {
+      if (other.tensor.is_same(p.tensor)) continue;
+      const auto overlap = at::get_overlap_status(other.tensor, p.tensor);
+      if (overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial) continue;
+      throw UsageError(fmt::format(
+          "[wrap] '{}.{}' and '{}' are two tensors in one memory; register one tensor in both modules to tie "
+          "them (register_parameter, register_module), or clone one of them",
+          part.name, p.name, other.name));
+    }
   };
   for (const Wrapped& part : parts)
     for (const NamedTensor& p : part.parameters) {
       check(part, p);
-      trained.try_emplace(place_of(p.tensor), p.tensor.unsafeGetTensorImpl(), part.name + "." + p.name);
+      if (p.tensor.has_storage())
+        trained[p.tensor.storage().unsafeGetStorageImpl()].push_back({p.tensor, part.name + "." + p.name});
     }
   for (const Wrapped& part : parts)
     for (const auto* kept : {&part.frozen, &part.buffers})
@@ -249,6 +257,7 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
                                    e.what_without_backtrace()));
     }
     probed.push_back(unit.get());
+    for (std::string& name : unit->rounded_statistics()) m.rounded_statistics.push_back(std::move(name));
     m.units.push_back(std::move(unit));
   }
   const std::set<std::string> reached = reached_by_the_loss(probed);

@@ -22,10 +22,12 @@
 //               modules in evaluation mode, and then each back in its own.
 //   inputs      A first part may change its input in place; it gets a copy of each micro-batch. For other parts this is
 //               an error of LibTorch.
-//   buffers     Each rank has its own buffers and frozen parameters. So BatchNorm's running statistics are those of the
-//               rank's micro-batches. Recomputation leaves buffers as they are, so a micro-batch counts once. A module
-//               that computes with buffers that it changes is recomputed with newer ones. Checkpoints contain neither
-//               buffers nor frozen parameters.
+//   buffers     Each rank has its own buffers and frozen parameters; the latter must be equal on all ranks. So
+//   BatchNorm's
+//               running statistics are those of the rank's micro-batches. Both are converted to precision.compute, too:
+//               in two bytes, small changes of statistics are lost, and rank 0's Trainer warns of that. Recomputation
+//               leaves buffers as they are, so a micro-batch counts once. A module that computes with buffers that it
+//               changes is recomputed with newer ones. Checkpoints contain neither buffers nor frozen parameters.
 //   zero bubble These schedules run the whole backward in place of the input half.
 //   tp          Divides the layers of parallel_layers.h and modules of your own that are a ParallelLayer
 //               (tensor_ranks.h). Every rank computes all else, and sums its gradients over mesh.tp after each
@@ -74,6 +76,7 @@ struct Wrapped {
   /// For the last part: the sum (not the mean) of the losses of a micro-batch.
   std::function<at::Tensor(const at::Tensor& input, const at::Tensor& targets)> loss;
   std::function<void(bool training)> train;  ///< false: evaluation mode; true: each module's own mode again
+  std::function<size_t()> count;  ///< how many parameters and buffers the module has now
 };
 
 /// Inputs and targets of one micro-batch. All later micro-batches must have the same shapes.
@@ -111,6 +114,7 @@ Wrapped take_tensors(std::string name, Module module) {
     if (const auto* layer = dynamic_cast<const ParallelLayer*>(item.value().get()))
       part.layers.push_back({item.key(), layer->ranks(), layer->divided()});
   part.train = training_switch(module);
+  part.count = [module]() mutable { return module->named_parameters().size() + module->named_buffers().size(); };
   return part;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -12,24 +13,28 @@
 #include <mutex>
 #include <utility>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
 #include "trireme/model/autograd_leaves.h"
 
 namespace trireme::model {
 namespace {
 
-// A tensor like `like` with its own storage, whose address can be set.
-at::Tensor with_storage(at::DataPtr data, const at::Tensor& like) {
-  const auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(like.nbytes()), std::move(data), nullptr, false);
-  return at::empty({0}, like.options()).set_(c10::Storage(storage), 0, like.sizes(), like.strides());
+// A dense tensor of this shape with its own storage, whose address can be set.
+at::Tensor with_storage(at::DataPtr data, at::IntArrayRef shape, const at::TensorOptions& options) {
+  const int64_t bytes = c10::multiply_integers(shape) * static_cast<int64_t>(options.dtype().itemsize());
+  const auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                             std::move(data), nullptr, false);
+  return at::empty({0}, options).set_(c10::Storage(storage), 0, shape, c10::contiguous_strides(shape));
 }
 
-// One in the memory of `value`, which is freed when another address is set.
+void free_tensor(void* tensor) { delete static_cast<at::Tensor*>(tensor); }
+
+// One in the memory of the dense `value`, which is freed when another address is set.
 at::Tensor movable(const at::Tensor& value) {
   auto* kept = new at::Tensor(value);
-  return with_storage({value.data_ptr(), kept, [](void* p) { delete static_cast<at::Tensor*>(p); }, value.device()},
-                      value);
+  return with_storage({value.data_ptr(), kept, &free_tensor, value.device()}, value.sizes(), value.options());
 }
 
 // Marks a storage whose address a unit has set to planned memory, which ends with its engine. Frees nothing.
@@ -48,6 +53,14 @@ const at::DataPtr& address_of(const at::Tensor& parameter) {
 
 bool is_in_planned_memory(const at::Tensor& parameter) {
   return parameter.has_storage() && address_of(parameter).get_deleter() == &in_planned_memory;
+}
+
+// Whether the parameter is all of a storage that a unit has made. After store() its owner may have given it any other.
+bool can_move(const at::Tensor& parameter) {
+  if (!parameter.has_storage() || parameter.storage_offset() != 0 || !parameter.is_contiguous()) return false;
+  const auto made = address_of(parameter).get_deleter();
+  return (made == &in_planned_memory && address_of(parameter).get() != nullptr) ||
+         (made == &free_tensor && storage_of(parameter).nbytes() == parameter.nbytes());
 }
 
 // Whoever reads or writes the parameter, or a view of it, gets the sentence. This cannot be taken back: a parameter
@@ -100,6 +113,7 @@ WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::Sca
           fmt::format("[wrap] the parameters of '{}' lie in the memory of a Trainer that had them before; call its "
                       "store() before it goes, then build the model",
                       name()));
+  if (part_.count) count_ = part_.count();
   for (NamedTensor& p : part_.parameters) {
     initial_.push_back(p.tensor.detach());
     p.tensor.set_data(movable(p.tensor.detach().to(compute).contiguous()));
@@ -108,6 +122,16 @@ WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::Sca
   for (auto* kept : {&part_.frozen, &part_.buffers})
     for (NamedTensor& b : *kept)
       if (b.tensor.is_floating_point()) b.tensor.set_data(b.tensor.detach().to(compute));
+}
+
+// What was written since the model was built counts, in the numbers that the module has now.
+const std::vector<at::Tensor>* WrappedUnit::initial() const {
+  for (size_t i = 0; i < initial_.size(); ++i) {
+    check_kind(i);
+    const at::Tensor now = parameters_[i].detach();
+    if (!at::equal(now, initial_[i].to(compute_))) initial_[i] = now;
+  }
+  return &initial_;
 }
 
 void WrappedUnit::train(bool training) const {
@@ -137,6 +161,7 @@ void WrappedUnit::end_memory() const {
 }
 
 void WrappedUnit::own(int index, const at::Tensor& value) const {
+  const c10::InferenceMode off(false);
   const at::NoGradGuard no_grad;
   at::Tensor parameter = parameters_[index];
   parameter.set_data(movable(value.reshape(parameter.sizes()).to(compute_, /*non_blocking=*/false, /*copy=*/true)));
@@ -224,6 +249,7 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const Paramete
         fmt::format("[wrap] '{}' computes with a tensor of shape [{}] that requires gradients and is a parameter of no "
                     "part; register it in its module before wrap (register_parameter), or detach it",
                     name(), fmt::join(alive->lock()->sizes(), ", ")));
+  is_probed_ = true;
   output_shape_ = output.sizes().vec();
   const bool draws = !at::equal(random_state(), state);
   if (draws) set_random_state(state);
@@ -255,6 +281,36 @@ void WrappedUnit::check_unchanged() const {
   };
   for (const NamedTensor& p : part_.parameters) check(p, true);
   for (const NamedTensor& p : part_.frozen) check(p, false);
+}
+
+std::vector<std::string> WrappedUnit::rounded_statistics() const {
+  std::vector<std::string> names;
+  for (const NamedTensor& b : part_.buffers)
+    if (c10::elementSize(compute_) <= 2 && b.tensor.is_floating_point() &&
+        std::ranges::any_of(changing_, [&](const at::Tensor& t) { return t.is_same(b.tensor); }))
+      names.push_back(name() + "." + b.name);
+  return names;
+}
+
+std::vector<at::Tensor> WrappedUnit::buffers() const {
+  std::vector<at::Tensor> found;
+  for (const NamedTensor& b : part_.buffers) found.push_back(b.tensor);
+  return found;
+}
+
+uint64_t WrappedUnit::frozen_values() const {
+  std::set<std::string> divided;
+  for (const NamedLayer& layer : part_.layers)
+    for (const ParallelLayer::Divided& d : layer.divided)
+      divided.insert(layer.name.empty() ? d.name : layer.name + "." + d.name);
+  uint64_t value = 0;
+  for (const NamedTensor& p : part_.frozen) {
+    if (divided.contains(p.name)) continue;
+    const at::Tensor values = p.tensor.detach().contiguous();
+    value = base::mix_key(value, base::hash_text(p.name));
+    value = base::mix_key(value, base::hash_text({static_cast<const char*>(values.const_data_ptr()), values.nbytes()}));
+  }
+  return value;
 }
 
 void WrappedUnit::refuse_draws() const {
@@ -290,22 +346,27 @@ double WrappedUnit::forward_flops(const BatchShape&) const {
   return flops;
 }
 
+void WrappedUnit::check_kind(size_t i) const {
+  const at::Tensor& parameter = parameters_[i];
+  if (parameter.scalar_type() == compute_ && parameter.sizes() == at::IntArrayRef(specs_[i].shape)) return;
+  throw UsageError(
+      fmt::format("[wrap] '{}.{}' is {} of shape [{}] now, and was {} of shape [{}] when the model was built; build "
+                  "a new model of modules that were converted",
+                  name(), part_.parameters[i].name, c10::toString(parameter.scalar_type()),
+                  fmt::join(parameter.sizes(), ", "), c10::toString(compute_), fmt::join(specs_[i].shape, ", ")));
+}
+
 void WrappedUnit::bind(const UnitTensors& t) const {
+  const c10::InferenceMode off(false);  // tensors made in it could not be trained later
   check_unchanged();  // before a part behind this one steps inside the backward pass
   for (size_t i = 0; i < t.parameters.size(); ++i) {
     void* const address = t.parameters[i].data_ptr();
     at::Tensor parameter = parameters_[i];
-    if (!is_in_planned_memory(parameter) &&
-        (parameter.scalar_type() != compute_ || parameter.sizes() != at::IntArrayRef(specs_[i].shape)))
-      throw UsageError(fmt::format(
-          "[wrap] '{}.{}' is {} of shape [{}] now, and was {} of shape [{}] when the model was built; build "
-          "a new model of modules that were converted",
-          name(), part_.parameters[i].name, c10::toString(parameter.scalar_type()), fmt::join(parameter.sizes(), ", "),
-          c10::toString(compute_), fmt::join(specs_[i].shape, ", ")));
+    if (!is_in_planned_memory(parameter)) check_kind(i);
     at::DataPtr data = planned(address, parameter.device(), this);
-    if (is_in_planned_memory(parameter) && address_of(parameter).get() == nullptr) {  // it refuses to be read
+    if (!can_move(parameter)) {  // also one that refuses to be read
       const at::NoGradGuard no_grad;
-      parameter.set_data(with_storage(std::move(data), parameter));
+      parameter.set_data(with_storage(std::move(data), specs_[i].shape, parameter.options()));
     } else if (address_of(parameter).get() != address) {
       storage_of(parameter).set_data_ptr_noswap(std::move(data));
     }
@@ -327,7 +388,13 @@ WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
   const auto version = [](const at::Tensor& parameter) { return parameter._version(); };
   std::vector<int64_t> before;
   std::ranges::transform(parameters_, std::back_inserter(before), version);
+  const auto first_input = x._version();
   g.output = is_loss() ? part_.loss(x, t.targets) : part_.forward(x);
+  if (!changes_input_ && is_probed_ && !t.input.defined() && x._version() != first_input)
+    throw UsageError(
+        fmt::format("[wrap] '{}' changes its input in place, and did not in the example's pass; build the model with "
+                    "its modules in training mode",
+                    name()));
   for (size_t i = 0; i < before.size(); ++i)
     if (version(parameters_[i]) != before[i])
       throw UsageError(fmt::format(
@@ -363,7 +430,18 @@ void WrappedUnit::check_output(const at::Tensor& output) const {
                     name(), fmt::join(output.sizes(), ", "), fmt::join(output_shape_, ", ")));
 }
 
+// One that came later would be computed with, and never trained.
+void WrappedUnit::check_registered() const {
+  const size_t now = part_.count ? part_.count() : count_;
+  if (now != count_)
+    throw UsageError(
+        fmt::format("[wrap] the module of '{}' has {} parameters and buffers now, and had {} when it was wrapped; "
+                    "register all of them before wrap, or build a new model",
+                    name(), now, count_));
+}
+
 void WrappedUnit::forward(UnitTensors& t) const {
+  if (t.micro_batch == 0) check_registered();
   const RanksInUse in_use(ranks_, t.ranks[comm::UnitAxis::tp]);
   bind(t);
   // A module may begin to draw after the example's pass: dropout whose rate was 0 then.

@@ -55,6 +55,8 @@ class WrappedUnit : public Unit {
   at::Tensor probe(const Example& example, bool first, const ParameterNames& names);
   /// The parameters that probe()'s output was computed from, by autograd.
   const std::set<std::string>& reached() const { return reached_; }
+  /// Buffers in two bytes that forward changes, such as BatchNorm's statistics.
+  std::vector<std::string> rounded_statistics() const;
   /// Whether a gradient of its output becomes one of its input.
   bool passes_gradients() const { return passes_gradients_; }
 
@@ -78,10 +80,12 @@ class WrappedUnit : public Unit {
   AllocatorMemory allocator_memory() const override { return memory_; }
   void train(bool training) const override;
   void keep_graphs(bool keep) const override { keeps_graphs_ = keep; }
-  const std::vector<at::Tensor>* initial() const override { return &initial_; }
+  const std::vector<at::Tensor>* initial() const override;
   void release() const override;
   void own(int index, const at::Tensor& value) const override;
   void end_memory() const override;
+  std::vector<at::Tensor> buffers() const override;
+  uint64_t frozen_values() const override;
 
  private:
   struct Graph {
@@ -97,6 +101,8 @@ class WrappedUnit : public Unit {
   std::vector<int64_t> versions() const;
   void refuse_draws() const;
   void check_unchanged() const;
+  void check_kind(size_t i) const;
+  void check_registered() const;
   void note_changes(const std::vector<int64_t>& before, bool buffers_differ = false) const;
   at::Tensor input_of(const UnitTensors& t) const;
   Graph build(const UnitTensors& t) const;
@@ -109,6 +115,7 @@ class WrappedUnit : public Unit {
   void check_output(const at::Tensor& output) const;
 
   Wrapped part_;
+  size_t count_ = 0;  // of the module's parameters and buffers
   std::vector<ParameterSpec> specs_;
   std::vector<at::Tensor> parameters_;  // the module's own
   at::ScalarType compute_;
@@ -116,7 +123,7 @@ class WrappedUnit : public Unit {
   AllocatorMemory memory_;
   TensorRanksPtr ranks_;
   std::vector<TrafficRow> forward_rows_, backward_rows_;
-  bool changes_input_ = false;  // in place
+  bool changes_input_ = false, is_probed_ = false;  // the first: in place
   std::set<std::string> reached_;
   bool passes_gradients_ = false;
   mutable std::vector<at::Tensor> initial_;

@@ -368,15 +368,19 @@ void check_run(const plan::StepPlan& plan, const fs::path& path, const std::stri
 }
 
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
-                  comm::Communicator& world, LoadWhat what, const std::string& optimizer) {
+                  comm::Communicator& world, LoadWhat what, const std::string& optimizer,
+                  const std::function<void()>& before_reading) {
   RunState state;
+  std::optional<OpenFolder> found;
+  std::vector<checkpoint::PieceRequest> requests;
+  std::vector<at::Tensor> fresh;
+  RunState saved;
   checkpoint::agree(world, [&] {
-    OpenFolder opened = open_for(model, path, what, /*side_files=*/world.rank() == 0);
+    found = open_for(model, path, what, /*side_files=*/world.rank() == 0);
+    const OpenFolder& opened = *found;
     const checkpoint::Checkpoint& c = opened.c;
     const Contents contents = opened.contents();
-    RunState saved;
     if (what == LoadWhat::run) saved = state_of_run(opened, engine.plan(), optimizer);
-    std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
       for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
@@ -389,13 +393,13 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
           if (const std::string kept = name + "." + state.name; c.has_tensor(kept))
             requests.push_back({kept, begin, end, element(state.tensor, at), memory});
           else
-            state.tensor.narrow(0, at, end - begin).zero_();
+            fresh.push_back(state.tensor.narrow(0, at, end - begin));
       });
       for (const engine::WholeTensor& state : g.whole) {
         if (what != LoadWhat::run) break;
         const std::string kept = contents.name_of(*state.parameter) + "." + state.name;
         if (!c.has_tensor(kept)) {
-          state.tensor.zero_();
+          fresh.push_back(state.tensor);
           continue;
         }
         for_each_run(state, [&](int64_t begin, int64_t end, int64_t at) {
@@ -403,8 +407,14 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
         });
       }
     }
+  });
+  if (before_reading) before_reading();
+  checkpoint::agree(world, [&] {
+    OpenFolder& opened = *found;
+    const checkpoint::Checkpoint& c = opened.c;
+    for (const at::Tensor& t : fresh) at::Tensor(t).zero_();
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
-    if (!opened.is_adapter()) read_quantized(engine, c, contents);
+    if (!opened.is_adapter()) read_quantized(engine, c, opened.contents());
     if (what == LoadWhat::run) {
       engine.set_untrained_steps(saved.untrained_steps);
       state = std::move(saved);

@@ -48,10 +48,12 @@ void check_run(const plan::StepPlan& plan, const std::filesystem::path& path, co
 /// missing, nothing is compared. A model with adapters takes from a PEFT folder what is trained, and from any other
 /// folder all parameters but the adapters'. With LoadWhat::weights, a classification head that the folder lacks
 /// (ModelSource::fresh) keeps the values that it has. A parameter that was frozen when the folder was saved begins with
-/// zero optimizer state, and Engine::untrained_steps says when.
-/// Errors    CheckpointError, the same on every rank; also if another optimizer saved the checkpoint
+/// zero optimizer state, and Engine::untrained_steps says when. `before_reading` is called on every rank once the
+/// folder is known to fit: after an error behind it, the engine holds a part of the checkpoint. Errors CheckpointError,
+/// the same on every rank; also if another optimizer saved the checkpoint
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
-                  comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "");
+                  comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "",
+                  const std::function<void()>& before_reading = {});
 
 /// A matrix of a folder in the format of the parameter: its codes, if the folder has them, else quantized here.
 /// Errors    CheckpointError

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+#include <set>
+
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
@@ -65,6 +68,28 @@ std::string newest(const fs::path& folder) {
       folder.string());
 }
 
+// Two trainers that save into one folder would replace each other's checkpoints.
+void refuse_another_model(const fs::path& folder, const model::Model& model) {
+  const auto newest = checkpoint::find_latest(folder);
+  if (!newest) return;
+  std::set<std::string> own;
+  for (const model::ParameterGroup& group : model.groups)
+    for (const model::ParameterSpec& p : group.parameters) own.insert(p.name);
+  const checkpoint::Checkpoint saved = checkpoint::open_checkpoint(*newest);
+  const auto refuse = [&](const std::string& name, const char* whose) {
+    throw UsageError(
+        fmt::format("save_trainer: {} holds checkpoints of another model (the tensor {} is {}); give each trainer a "
+                    "folder of its own",
+                    folder.string(), name, whose));
+  };
+  for (const std::string& name : own)
+    if (!saved.has_tensor(name)) refuse(name, "only this trainer's");
+  for (const auto& [name, stored] : saved.tensors) {
+    const auto after = own.upper_bound(name);  // "net.weight.exp_avg" is the optimizer's of "net.weight"
+    if (after == own.begin() || !(name + ".").starts_with(*std::prev(after) + ".")) refuse(name, "only theirs");
+  }
+}
+
 // What the trainer has not come to yet belongs to a run that it left when it went back.
 void leave_later_behind(const fs::path& folder, int64_t step) {
   std::vector<std::string> names;
@@ -85,6 +110,7 @@ fs::path save_trainer(engine::Trainer& trainer, const fs::path& folder, int64_t 
   checkpoint::agree(world, [&] {
     if (world.rank() != 0) return;
     check_is_folder(folder, "save_trainer");
+    refuse_another_model(folder, trainer.model());
     leave_later_behind(folder, state.steps);
   });
   Settings settings;
@@ -105,8 +131,8 @@ std::optional<fs::path> load_trainer(engine::Trainer& trainer, const fs::path& f
   });
   found = checkpoint::broadcast_text(world, found, 0);
   if (found.empty()) return std::nullopt;
-  const RunState state =
-      load_run(trainer.engine(), trainer.model(), found, world, LoadWhat::run, optimizer_of(trainer));
+  const RunState state = load_run(trainer.engine(), trainer.model(), found, world, LoadWhat::run, optimizer_of(trainer),
+                                  [&] { trainer.begin_restore(); });
   trainer.restore({.steps = state.step, .loss_scale = state.loss_scale, .untrained_steps = state.untrained_steps});
   return found;
 }

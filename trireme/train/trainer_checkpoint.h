@@ -22,12 +22,13 @@ namespace trireme::train {
 /// A trainer that went back to an older checkpoint leaves the later ones behind: they stay, but never count as the
 /// newest. Rank 0 warns of them.
 /// @returns  the checkpoint's own folder
-/// Errors    as checkpoint::save_checkpoint; CheckpointError if `folder` is a file; UsageError if it has no name, or
-///           `keep_last` is below 0
+/// Errors    as checkpoint::save_checkpoint; CheckpointError if `folder` is a file; UsageError if it has no name or
+///           holds checkpoints of another model, or `keep_last` is below 0
 std::filesystem::path save_trainer(engine::Trainer& trainer, const std::filesystem::path& folder,
                                    int64_t keep_last = checkpoint::SaveSettings{}.keep_last);
 
-/// Goes on from the newest good checkpoint in `folder`, or from `folder` if it is a checkpoint itself. Collective.
+/// Goes on from the newest good checkpoint in `folder`, or from `folder` if it is a checkpoint itself. Collective. If
+/// reading ends with an error, the trainer has a part of the checkpoint: it refuses all but another load_trainer.
 /// @returns  the checkpoint's own folder; nothing if there is none yet
 /// Errors    CheckpointError, the same on every rank: of another model or optimizer; there are checkpoints, but none is
 ///           good; `folder` is a file, or a missing one with a checkpoint's name or beside checkpoints
