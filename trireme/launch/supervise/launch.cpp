@@ -113,8 +113,9 @@ int launch_together(LaunchOptions options) {
       if (made.code != kUsageError) base::info("{}", verdict.why);
       return kUsageError;
     }
-    // This machine's ranks may have succeeded where others failed.
-    if (!goes_on(verdict)) return made.code == 0 && !verdict.why.empty() ? 1 : made.end();
+    // This machine's ranks may have succeeded, or stopped before they began, where others failed.
+    const bool is_unhurt = made.code == 0 || made.code == kStoppedEarly;
+    if (!goes_on(verdict)) return is_unhurt && !verdict.why.empty() ? 1 : made.end();
   }
 }
 }  // namespace

@@ -158,12 +158,13 @@ int Supervisor::report(std::optional<Failure>& failure) {
                                   .is_known = options_.executable.empty() || first->reported || !first->status.empty()};
     return code == 0 || code == kStoppedEarly ? 1 : code;
   }
-  // If all ranks here have stopped and saved, the ranks of all machines had agreed on it.
-  const bool agreed =
+  // If all ranks here have stopped and saved, the ranks of all machines had agreed on it. Ranks that had not begun have
+  // met nobody: they stopped because others were gone.
+  const bool stopped =
       std::ranges::all_of(outcomes, [&](const RankOutcome& outcome) { return code_of(outcome) == kStoppedEarly; });
-  if (ended_elsewhere_ && stop_signal_ == 0 && !agreed) {
+  if (ended_elsewhere_ && stop_signal_ == 0 && (!stopped || is_unbegun())) {
     failure = Failure{.words = "its ranks were stopped", .is_consequence = true};
-    return 1;
+    return stopped ? kStoppedEarly : 1;
   }
   std::vector<int> unsaved;
   bool saved = false;
