@@ -125,6 +125,15 @@ TEST(TextEncoder, SpecialTokensInATextBecomeTheirIdsAsInTransformers) {
             (std::vector<int32_t>{256, 'a', 259, 'b', 257, 258}));
 }
 
+TEST(TextEncoder, PaddingAtTheEndIsLeftOut) {
+  const Bracketed tokenizer;
+  const auto encoded = [&](const std::string& text, int64_t padding) {
+    return TextEncoder(tokenizer, 8, padding).encode({.text = text, .where = "f:1"}).tokens;
+  };
+  EXPECT_EQ(encoded("ab", 258), (std::vector<int32_t>{256, 'a', 'b', 257}));
+  EXPECT_EQ(encoded("ab", 'b'), (std::vector<int32_t>{256, 'a', 'b', 257, 258}));
+}
+
 TEST(LabeledDataset, ARowIsATextWithItsLabelAndPadding) {
   const LabeledDataset dataset({{.tokens = {5, 6, 7}, .label = 2}, {.tokens = {8, 9, 10, 11}, .label = 0}}, 4, "f");
   const TestRow row(dataset, 0), full(dataset, 1);

@@ -13,7 +13,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="critical", HF_HUB_
 import ring
 import tiny_models
 
-torch, transformers, safetensors = ring.judges("torch", "transformers", "safetensors.torch")
+torch, transformers, safetensors, tokenizers = ring.judges("torch", "transformers", "safetensors.torch", "tokenizers")
 
 SEED = 25
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 40 if ring.SLOW else 1
@@ -232,6 +232,29 @@ def check_padding_token(r):
     ring.check(True, "a classifying decoder names the tokenizer's token for padding, or its start says that there is none")
 
 
+def check_padding_at_ends(r):
+    """A decoder is judged at the last token that is no padding, also where a text or its tokenizer ends with one."""
+    config = transformers.LlamaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40, vocab_size=263, num_labels=3,
+                                      num_hidden_layers=2, max_position_embeddings=90, bos_token_id=None, eos_token_id=257, pad_token_id=257)
+    folder = r.folder / "pads-behind"
+    torch.manual_seed(SEED % 1000)
+    model = transformers.LlamaForSequenceClassification(config).eval()
+    model.save_pretrained(folder)
+    tokens = json.loads(tiny_models.tokenizer_json(263, ("<end>", "<pad>")))
+    behind = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<pad>", "type_id": 0}}], "pair": [],
+              "special_tokens": {"<pad>": {"id": "<pad>", "ids": [257], "tokens": ["<pad>"]}}}
+    rows = [{"text": text} for text in ("the sea", "a<pad>b", "land<pad><pad>")]
+    data = write(r.folder / "pads-behind.jsonl", rows)
+    for processor in (None, behind):
+        (folder / "tokenizer.json").write_text(json.dumps(tokens | {"post_processor": processor}))
+        read = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        ids = [read.encode(row["text"]).ids for row in rows]
+        want = torch.cat([model(torch.tensor([one])).logits for one in ids]).detach().double()
+        got = predict(r, folder, data, r.folder / "pads-behind.out", "--precision", "32-true")
+        require_close(got, want, f"texts that end with padding, of {ids}", 1e-5)
+    ring.check(True, "a text's padding at its end is not what a decoder is judged at")
+
+
 def check_starts(r):
     """From a model without a head, with other names, and from nothing."""
     draw = random.Random(SEED)
@@ -434,5 +457,6 @@ with ring.Ring(sys.argv[1]) as r:
     check_starts(r)
     check_padding(r)
     check_padding_token(r)
+    check_padding_at_ends(r)
     check_task(r)
     check_refusals(r)

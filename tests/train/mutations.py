@@ -172,7 +172,7 @@ def in_older_words(config):
     if "dtype" in old:
         old["torch_dtype"] = old.pop("dtype")
     if old.get("model_type") == "gemma3_text":
-        kinds = [*old["layer_types"], "full_attention"]
+        kinds = [*(old.get("layer_types") or []), "full_attention"]
         old["sliding_window_pattern"] = kinds.index("full_attention") + 1
         old.pop("_sliding_window_pattern", None)
     old.pop("layer_types", None)

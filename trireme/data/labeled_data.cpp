@@ -53,8 +53,8 @@ std::string shares(const std::vector<std::string>& labels, const std::vector<int
 
 }  // namespace
 
-TextEncoder::TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens)
-    : tokenizer_(tokenizer), most_tokens_(most_tokens) {
+TextEncoder::TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens, std::optional<int64_t> padding)
+    : tokenizer_(tokenizer), most_tokens_(most_tokens), padding_(padding) {
   const text::AroundText around = text::around_text(tokenizer);
   num_behind_ = std::ssize(around.behind);
   const int64_t num_around = std::ssize(around.before) + num_behind_;
@@ -68,15 +68,17 @@ TextEncoder::TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens)
 TextEncoder::Encoded TextEncoder::encode(const LabeledText& text) const {
   Encoded e{.tokens = tokenizer_.encode(text.text, text::kWholeText)};
   if (e.tokens.empty()) throw UsageError(fmt::format("{}: the text is empty; leave the line out", text.where));
-  if (std::ssize(e.tokens) <= most_tokens_) return e;
-  e.cut = true;
-  e.tokens.erase(e.tokens.begin() + (most_tokens_ - num_behind_), e.tokens.end() - num_behind_);
+  if (std::ssize(e.tokens) > most_tokens_) {
+    e.cut = true;
+    e.tokens.erase(e.tokens.begin() + (most_tokens_ - num_behind_), e.tokens.end() - num_behind_);
+  }
+  while (padding_ && e.tokens.size() > 1 && e.tokens.back() == *padding_) e.tokens.pop_back();
   return e;
 }
 
 LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std::vector<std::string>& labels,
-                              const text::Tokenizer& tokenizer) {
-  const TextEncoder encoder(tokenizer, sequence);
+                              const text::Tokenizer& tokenizer, std::optional<int64_t> padding) {
+  const TextEncoder encoder(tokenizer, sequence, padding);
   const TrainingDataOptions options = training_data_options(s);
   const std::string name = options.sources.front().path.string();
   const std::vector<LabeledText> texts = labeled_texts_of(s);

@@ -1,6 +1,7 @@
 // Makes a run's training and validation data from labelled texts, which it holds in memory: 4 bytes a token.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,12 @@
 namespace trireme::data {
 
 /// The tokens of a text as a classifier reads it, with what the tokenizer's template puts around a text ([CLS], [SEP]).
-/// Of a longer text, the end is cut off, but not what the template puts behind it.
+/// Of a longer text, the end is cut off, but not what the template puts behind it. `padding`: at a text's end this
+/// token is left out, because a decoder is judged at the last token that is none (transformers'
+/// GenericForSequenceClassification).
 class TextEncoder {
  public:
-  TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens);
+  TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens, std::optional<int64_t> padding = {});
 
   struct Encoded {
     std::vector<int32_t> tokens;
@@ -26,6 +29,7 @@ class TextEncoder {
  private:
   const text::Tokenizer& tokenizer_;
   int64_t most_tokens_, num_behind_ = 0;
+  std::optional<int64_t> padding_;
 };
 
 struct LabeledData {
@@ -39,6 +43,6 @@ struct LabeledData {
 /// Cost      reads and tokenizes all texts, on this thread
 /// Errors    UsageError: files, lines and labels (labeled_texts.h); nothing left to learn or to hold out
 LabeledData load_labeled_data(const DataSettings& settings, int64_t sequence, const std::vector<std::string>& labels,
-                              const text::Tokenizer& tokenizer);
+                              const text::Tokenizer& tokenizer, std::optional<int64_t> padding = {});
 
 }  // namespace trireme::data

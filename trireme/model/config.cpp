@@ -255,6 +255,7 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
   a.quantized_head = b.quantized_head = base::BlockFormat::none;
   a.packed = b.packed = {};
   a.pad_token_id = b.pad_token_id = {};
+  a.special_ids_json = b.special_ids_json = "";
   return a == b;
 }
 

@@ -145,6 +145,9 @@ struct ModelConfig {
   std::vector<std::string> passed_over;  ///< keys of the file that change nothing here, but may surprise by that
   std::string source_json;  ///< the config.json that this was read from; "": none
   std::optional<int64_t> pad_token_id;  ///< what a saved config.json names if source_json names none
+  std::string special_ids_json;  ///< of a text half: the ids of special tokens that a saved config.json has
+  /// The token of padding that the file names, or a saved one will.
+  std::optional<int64_t> padding() const;
 
   /// Elements of a head that are rotated.
   int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_fraction); }

@@ -16,10 +16,13 @@ std::vector<std::string> labels_of(const KeyReader& keys, const json& id2label) 
   std::vector<std::string> labels(id2label.size());
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto found = id2label.find(std::to_string(i));
-    if (found == id2label.end() || !found->is_string())
+    if (found == id2label.end())
       throw UsageError(
           fmt::format("{}: id2label has {} entries and no name for \"{}\"; it must name each label from 0 on",
                       keys.source(), labels.size(), i));
+    if (!found->is_string())
+      throw UsageError(fmt::format("{}: id2label names \"{}\" by {}, which is no text; write it in quotes",
+                                   keys.source(), i, found->dump()));
     labels[i] = found->get<std::string>();
   }
   return labels;
@@ -50,7 +53,7 @@ ModelConfig read_encoder(KeyReader& keys, ModelConfig c) {
   };
   if (a == Architecture::distilbert) {
     for (const auto& [key, field] : kDistilBertSizes) c.*field = keys.take(key, c.*field);
-    keys.require_or_null("sinusoidal_pos_embds", false);
+    keys.take("sinusoidal_pos_embds", false, false);  // how positions begin; they are read from the file
     drop_nothing({"dropout", "attention_dropout", "seq_classif_dropout"});
     for (const char* of_others : {"qa_dropout", "tie_weights_"}) keys.know(of_others);
   } else {

@@ -384,13 +384,34 @@ json text_half(const json& whole, const TextHalf& half, const std::string& sourc
                             "image_token_id", "video_token_id", "text_config"})
       text.erase(key);
   }
+  const std::string whole_type = half.whole;
+  if (const auto type = text.find("model_type"); type != text.end() && type->is_string())
+    if (const auto word = type->get<std::string>();
+        word != half.text && word != whole_type && word != whole_type + "_text")
+      throw UsageError(
+          fmt::format("{}: text_config is of type {}, and of a model of type {} only a half of type {} is read", source,
+                      word, whole_type, half.text));
   text["model_type"] = half.text;
+  // Of a classifier, the whole has the class and the labels.
+  for (const char* key : {"architectures", "id2label", "label2id", "num_labels", "problem_type"})
+    if (whole.contains(key) && !text.contains(key)) text[key] = whole.at(key);
   if (std::string_view(half.whole) == "gemma3") text["final_logit_softcapping"] = nullptr;  // not in the whole model
   if (const auto quantized = whole.find("quantization_config"); quantized != whole.end())
     text["quantization_config"] = *quantized;
   const auto tied = whole.find("tie_word_embeddings");
   text["tie_word_embeddings"] = tied == whole.end() ? json(half.tied) : tied->is_null() ? json(false) : *tied;
   return text;
+}
+
+// The whole's ids count, or else the half's.
+json special_ids(const json& whole) {
+  json ids = json::object();
+  const json text = whole.contains("text_config") ? whole.at("text_config") : json::object();
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    for (const json* file : {&whole, &text})
+      if (file->is_object() && file->contains(key) && !file->at(key).is_null() && !ids.contains(key))
+        ids[key] = file->at(key);
+  return ids;
 }
 
 }  // namespace
@@ -402,7 +423,10 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   const bool is_part = half != nullptr && (j.contains("text_config") || std::string_view(half->text) == "qwen2");
   ModelConfig c = read_config(is_part ? text_half(j, *half, source) : j, source);
   c.is_text_half = is_part;
-  if (!is_part) c.source_json = text;
+  if (is_part)
+    c.special_ids_json = special_ids(j).dump();
+  else
+    c.source_json = text;
   return c;
 } catch (const json::exception& e) {
   throw UsageError(fmt::format("{} is not a usable config.json: {}", source, base::json_reason(e)));

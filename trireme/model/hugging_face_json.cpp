@@ -28,8 +28,8 @@ ordered_json rope_json(const RopeScaling& s) {
     j["beta_fast"] = s.beta_fast;
     j["beta_slow"] = s.beta_slow;
     if (s.attention_factor) j["attention_factor"] = *s.attention_factor;
-    if (s.mscale > 0) j["mscale"] = s.mscale;
-    if (s.mscale_all_dim > 0) j["mscale_all_dim"] = s.mscale_all_dim;
+    if (s.mscale != 0) j["mscale"] = s.mscale;
+    if (s.mscale_all_dim != 0) j["mscale_all_dim"] = s.mscale_all_dim;
     if (!s.truncate) j["truncate"] = false;
   }
   return j;
@@ -151,12 +151,20 @@ void name_no_pad(ordered_json& j, Architecture a) {
 
 }  // namespace
 
+std::optional<int64_t> ModelConfig::padding() const {
+  if (pad_token_id) return pad_token_id;
+  const auto j = base::parse_json_if_sound<ordered_json>(source_json.empty() ? special_ids_json : source_json);
+  if (!j.is_object() || !j.contains("pad_token_id") || !base::is_whole_number(j["pad_token_id"])) return std::nullopt;
+  return j["pad_token_id"].get<int64_t>();
+}
+
 std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
   if (source_json.empty()) {
     ordered_json j = keys_of(*this);
     j["torch_dtype"] = dtype;
     j["bos_token_id"] = nullptr;
     j["eos_token_id"] = nullptr;
+    if (!special_ids_json.empty()) j.update(base::parse_json<ordered_json>(special_ids_json));
     if (pad_token_id) j["pad_token_id"] = *pad_token_id;
     name_no_pad(j, architecture);
     return j.dump(2) + "\n";

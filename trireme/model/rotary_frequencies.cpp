@@ -23,7 +23,9 @@ void check(double theta, int64_t head_dim, const RopeScaling& s) {
           "even: elements turn in pairs");
   require(std::isfinite(theta) && theta > 1, "rope_theta", theta, "above 1");
   if (s.type == Type::none) return;
-  require(std::isfinite(s.factor) && s.factor >= 1, "factor", s.factor, "at least 1");
+  const bool has_own = s.type == Type::longrope;  // a factor for each pair; the one beside them scales attention alone
+  require(std::isfinite(s.factor) && (has_own ? s.factor > 0 : s.factor >= 1), "factor", s.factor,
+          has_own ? "above 0" : "at least 1");
   if (s.type == Type::linear) return;
   require(s.original_max_position_embeddings >= 1, "original_max_position_embeddings",
           s.original_max_position_embeddings, "the number of positions before scaling");

@@ -275,7 +275,7 @@ config::Section section(ModelSettings& s) {
       .others = {
           {{"model_name", "model_name_or_path"},
            "the model's name is the setting model, or the first word: trireme pretrain llama-32m"},
-          {{"n_embd"}, "the width is model.hidden_size"},
+          {{"n_embd", "hidden_dim", "d_model"}, "the width is model.hidden_size"},
           {{"n_layer", "num_layers"}, "the number of blocks is model.num_hidden_layers"},
           {{"n_head", "num_heads"}, "the number of heads is model.num_attention_heads"},
           {{"n_query_groups"}, "key and value heads are model.num_key_value_heads"},
@@ -335,7 +335,10 @@ config::Section section(FreeSettings& s) {
                   .resumed = Resumed::yes}}},
       .others = {{{"latent_dim"}, "the bits of a token's latent are free.latent_bits"},
                  {{"kappa", "kappa_free_bits"}, "the divergence that costs nothing is free.free_bits, in bits"},
-                 {{"beta_kl", "beta"}, "the weight of the divergence is free.kl_weight"}},
+                 {{"beta_kl"}, "the weight of the divergence is free.kl_weight"},
+                 {{"beta", "kl_coef"},
+                  "the weight of the distance to the reference is dpo.beta for pairs and grpo.beta for rewards; of a "
+                  "latent's divergence it is free.kl_weight"}},
       .check = [&s](config::Problems& problems) {
         if (s.latent && s.latent_seed)
           problems.add("free.latent gives all new tokens one code, and free.latent_seed draws a code for each", {},

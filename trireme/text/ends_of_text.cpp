@@ -11,7 +11,9 @@ using nlohmann::ordered_json;
 
 std::vector<int64_t> eos_ids_in(const nlohmann::json& file) {
   std::vector<int64_t> ids;
-  if (!file.is_object() || !file.contains("eos_token_id")) return ids;
+  const bool is_whole = file.is_object() && file.contains("text_config");  // whose text half may say it
+  if (!file.is_object() || !file.contains("eos_token_id") || (is_whole && file["eos_token_id"].is_null()))
+    return is_whole ? eos_ids_in(file["text_config"]) : ids;
   const nlohmann::json& eos = file["eos_token_id"];
   for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos}))
     if (base::is_whole_number(id)) ids.push_back(id.get<int64_t>());

@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/data/labeled_data.h"
 #include "trireme/settings/derived.h"
+#include "trireme/text/around_text.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/sample_task.h"
@@ -25,7 +26,8 @@ constexpr int64_t kTokens = 128, kTextsAtOnce = 4;  // unless the user gives oth
 
 data::LabeledData load_texts(const Settings& settings, const model::ModelConfig& model,
                              const text::Tokenizer& tokenizer) {
-  return data::load_labeled_data(settings.data, sequence_length(settings, model), model.classifier.labels, tokenizer);
+  return data::load_labeled_data(settings.data, sequence_length(settings, model), model.classifier.labels, tokenizer,
+                                 padding_at_ends(model));
 }
 
 class Classification : public SampleTask {
@@ -58,7 +60,9 @@ class Classification : public SampleTask {
     const auto known = base::parse_json_if_sound<nlohmann::ordered_json>(config.source_json);
     if (known.is_object() && known.contains("pad_token_id") && !known["pad_token_id"].is_null()) return;
     const auto id = text::pad_token_in(files, *tokenizer_);
-    if (id && *id < config.vocab_size) config.pad_token_id = *id;
+    // One that the tokenizer puts behind each text was judged at; named, transformers would judge before it.
+    const std::vector<int32_t> behind = text::around_text(*tokenizer_).behind;
+    if (id && *id < config.vocab_size && std::ranges::find(behind, *id) == behind.end()) config.pad_token_id = *id;
     lacks_padding_ = !config.pad_token_id;
   }
 
@@ -128,6 +132,11 @@ int64_t texts_at_once(const Settings& s) {
 }
 
 }  // namespace
+
+std::optional<int64_t> padding_at_ends(const model::ModelConfig& model) {
+  const bool is_decoder = !model.bidirectional && model.classifier.pooling == model::Pooling::last;
+  return is_decoder ? model.padding() : std::nullopt;
+}
 
 int64_t default_text_tokens(const model::ModelConfig& model) { return std::min(kTokens, model.longest_sequence()); }
 

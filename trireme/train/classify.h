@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "trireme/settings/parse.h"
 #include "trireme/train/task.h"
@@ -19,6 +20,8 @@ void complete_classification(ParsedSettings& parsed);
 
 /// Tokens of the longest text that such a model reads whole, if nobody says how many.
 int64_t default_text_tokens(const model::ModelConfig& model);
+/// The token that is left out at the end of a text (data::TextEncoder); nothing for encoders.
+std::optional<int64_t> padding_at_ends(const model::ModelConfig& model);
 
 /// As MakeTask.
 std::unique_ptr<Task> make_classification(Session& session, const std::filesystem::path& resume,

@@ -44,6 +44,14 @@ Opened open_for_labels(const Settings& settings) {
         fmt::format("{} is a Free Transformer, for which a classification head is not built; name a model "
                     "with labels",
                     o.folder.path.string()));
+  const auto is_of_head = [](const auto& tensor) {
+    return tensor.first.starts_with("score.") || tensor.first.starts_with("classifier.");
+  };
+  if (!o.config.is_classifier() && std::ranges::any_of(o.folder.tensors, is_of_head))
+    throw UsageError(fmt::format(
+        "{0} holds a classification head, and its config.json names no such class; write the class first in "
+        "\"architectures\", for instance [\"LlamaForSequenceClassification\"]",
+        o.folder.path.string()));
   if (!o.config.is_classifier())
     throw UsageError(fmt::format("{} has no classification head; train one: trireme finetune_full {} --task classify",
                                  o.folder.path.string(), base::shell_quoted(o.folder.path.string())));
@@ -104,7 +112,7 @@ nlohmann::ordered_json predict_labels(const Settings& settings) {
   const std::vector<data::LabeledText> texts = texts_of(settings);
   const std::vector<std::string>& labels = o.config.classifier.labels;
   const int64_t most = most_tokens(settings, o);
-  const data::TextEncoder encoder(*o.tokenizer, most);
+  const data::TextEncoder encoder(*o.tokenizer, most, padding_at_ends(o.config));
   std::vector<model::Classifier::Text> inputs;
   int64_t cut = 0, judged = 0;
   for (const data::LabeledText& text : texts) {
