@@ -151,7 +151,8 @@ TEST_F(TokenizeConversationsTest, FindsFilesAndTemplates) {
   EXPECT_EQ(files[0].filename(), "a.json");
   EXPECT_TRUE(any.files(folder_ / "text").empty());
   EXPECT_TRUE(never.files(folder_ / "chat").empty());
-  EXPECT_EQ(all.files(folder_ / "text").size(), 1u);
+  EXPECT_THAT([&] { all.files(folder_ / "text"); },
+              testing::ThrowsMessage<UsageError>(HasSubstr("a.jsonl:1: this is no conversation")));
   EXPECT_THROW(all.files(folder_ / "model"), UsageError);
   EXPECT_TRUE(any.files(folder_ / "model/notes.txt").empty());
   folder_.write("model/novel.txt", "\n\nIt is a truth universally acknowledged");

@@ -29,7 +29,15 @@ TEST(Hints, WordsOfOtherSystemsLeadToOurs) {
   EXPECT_EQ(hint_for(all_settings(), "lr"), "the learning rate is optimizer.lr");
   EXPECT_EQ(hint_for(all_settings(), "learnig_rate"), "the learning rate is optimizer.lr");
   EXPECT_THAT(hint_for(all_settings(), "batch_size"), testing::HasSubstr("train.micro_batch_size"));
-  EXPECT_EQ(hint_for(all_settings(), "data.path"), "there are data.train_data_path and data.val_data_path");
+  const std::pair<const char*, const char*> rows[] = {{"data.path", "data.train_data_path"},
+                                                      {"max_iters", "train.max_steps"},
+                                                      {"lora.rank", "lora.r"},
+                                                      {"data.split", "data.val_split_fraction"},
+                                                      {"checkpoint.interval", "train.save_interval"},
+                                                      {"beta", "dpo.beta"},
+                                                      {"scheduler", "train.lr_decay"},
+                                                      {"tokenizer.path", "data.tokenizer"}};
+  for (const auto& [word, key] : rows) EXPECT_THAT(hint_for(all_settings(), word), testing::HasSubstr(key)) << word;
   EXPECT_THAT(hint_for(all_settings(), "gradient_accumulation_steps"), testing::HasSubstr("train.global_batch_size"));
 }
 

@@ -8,6 +8,7 @@ tests/settings/refusals_test.cpp's.
 import json
 import os
 import pty
+import random
 import subprocess
 import sys
 
@@ -71,6 +72,12 @@ ANSWERS = [
     ("pretrain run.yaml", 2, ["run.yaml is a file of settings", "--config run.yaml"]),
     ("convert_config ds_config.json --output made.yaml", 2, ["ds_config.json is a file of settings", "--config ds_config.json"]),
     ("convert_config --config run.yaml --output made.yaml", 0, ["wrote made.yaml"]),
+    ("convert_config --config run.yaml --output made.yaml", 2, ["made.yaml is there already", "--overwrite true"]),
+    ("convert_config --config run.yaml --output made.yaml --overwrite true", 0, ["wrote made.yaml"]),
+    ("launch --nproc_per_node 2 convert {run} other", 2, ["trireme convert runs in one process"]),
+    ("merge_lora --adapter {run}", 2, ["holds no adapter"]),
+    ("pretrain llama-5m --train.max_steps 1 --data TextFiles --data.train_data_path ids.bin --out_dir none", 2, ["ids.bin holds control characters", "is not read as text"]),
+    ("finetune_lora {run} --data JSON --data.json_path records.jsonl", 2, ["records.jsonl:1: this is no conversation"]),
     ("convert_config --config run.yaml --output ./run.yaml", 2, ["--output ./run.yaml is a file that --config reads or names", "name another --output"]),
     ("convert_config --config accelerate.yaml --output ./ds.json", 2, ["--output ./ds.json is a file that --config reads or names", "name another --output"]),
     ("convert_config llama-5m --output made.yaml", 2, ["there is nothing to convert", "--config ds.json"]),
@@ -222,6 +229,8 @@ def answers_hold(r):
     for name in ("apart/train.txt", "apart/test.txt", "parts/train.jsonl", "parts/val.jsonl"):
         (r.folder / name).parent.mkdir(exist_ok=True)
         (r.folder / name).write_text(r.text.read_text() if name.endswith(".txt") else '{"prompt": "Hi", "response": "Hello"}\n')
+    (r.folder / "records.jsonl").write_text('{"text": "a line"}\n')
+    (r.folder / "ids.bin").write_bytes(random.Random(7).randbytes(3000))
     (r.folder / "several/c.jsonl").write_text('{"text": "a line"}\n')
     (r.folder / "mixed/a.jsonl").write_text('{"prompt": "Hi", "response": "Hello"}\n')
     result = r.run([r.program, *train])

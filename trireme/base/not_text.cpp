@@ -70,11 +70,15 @@ bool is_safetensors(std::string_view begin) {
   return begin.size() > 8 && begin[8] == '{' && begin.substr(4, 4) == "\0\0\0\0"sv;
 }
 
+// Backspace to carriage return, and the escape of colours.
+bool is_of_text(unsigned char c) { return (c >= '\b' && c <= '\r') || c == 0x1B; }
+
 const Kind* kind_of(std::string_view begin, const std::filesystem::path& path) {
   static constexpr Kind kBzip2{"", "is compressed (bzip2)", "unpack it first (bunzip2 -k {0})"};
   static constexpr Kind kSafetensors{"", "holds weights (safetensors)", kWeights};
   static constexpr Kind kZeros{"", "holds bytes of value zero", kOther},
-      kTokenFile{"", "holds bytes of value zero", kTokens};
+      kTokenFile{"", "holds bytes of value zero", kTokens}, kControls{"", "holds control characters", kOther},
+      kNumbers{"", "holds control characters", kTokens};
   if (is_bzip2(begin)) return &kBzip2;
   if (is_safetensors(begin)) return &kSafetensors;
   const auto* found = std::ranges::find_if(kKinds, [&](const Kind& kind) { return begin.starts_with(kind.begin); });
@@ -82,8 +86,11 @@ const Kind* kind_of(std::string_view begin, const std::filesystem::path& path) {
   // Numbers of two or four bytes have many; a stray one in a text is kept.
   constexpr std::ptrdiff_t kMost = 16;
   const std::string_view head = begin.substr(0, kTellingBytes);
-  if (std::ranges::count(head, '\0') * kMost <= std::ssize(head)) return nullptr;
-  return path.extension() == ".bin" || path.extension() == ".npy" ? &kTokenFile : &kZeros;
+  const bool has_zeros = std::ranges::count(head, '\0') * kMost > std::ssize(head);
+  const auto controls = std::ranges::count_if(head, [](unsigned char c) { return c < ' ' && !is_of_text(c); });
+  if (!has_zeros && (controls < kMost || controls * kMost <= std::ssize(head))) return nullptr;
+  const bool is_named = path.extension() == ".bin" || path.extension() == ".npy";
+  return has_zeros ? (is_named ? &kTokenFile : &kZeros) : (is_named ? &kNumbers : &kControls);
 }
 
 }  // namespace

@@ -56,6 +56,10 @@ int run_convert_config(Arguments arguments) {
           "error: --output {} is a file that --config reads or names, and would be lost; name another --output",
           *output));
   }
+  const bool replaces = parsed.typed("overwrite") && parsed.settings.overwrite;  // what the file says is of the run
+  if (std::error_code ignored; output && !replaces && std::filesystem::is_regular_file(*output, ignored))
+    throw UsageError(
+        fmt::format("error: {} is there already; name another --output, or replace it with --overwrite true", *output));
   // Typed here it is meant for this command's own file. A run whose settings had it would replace earlier runs.
   if (parsed.typed("overwrite")) parsed.provenance["overwrite"] = {config::Source::Kind::built_in, "default", ""};
   std::string text;

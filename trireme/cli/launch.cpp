@@ -114,7 +114,18 @@ launch::WhenStopped when_stopped(const std::vector<std::string>& words) {
                                                                        : launch::WhenStopped::dies;
 }
 
+// Each rank would do all of it, and their files would meet.
+void refuse_command_of_one(const LaunchWords& words) {
+  constexpr std::string_view kAlone[] = {"convert", "merge_lora", "data",   "plan",
+                                         "explain", "checkpoint", "report", "convert_config"};
+  if (words.settings.devices.value_or(1) * words.settings.num_nodes > 1 &&
+      std::ranges::find(kAlone, words.program[0]) != std::end(kAlone))
+    throw UsageError(
+        fmt::format("trireme {} runs in one process; leave trireme launch and its options out", words.program[0]));
+}
+
 int launch_here(LaunchWords& words) {
+  refuse_command_of_one(words);
   ParsedSettings parsed;
   parsed.settings = words.settings;
   if (words.gives_devices) parsed.provenance["devices"].kind = config::Source::Kind::command_line;

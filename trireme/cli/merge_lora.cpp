@@ -71,10 +71,9 @@ void print_distances(adapt::ModelPlace place, const fs::path& out, const std::st
 int run_merge_lora(Arguments arguments) {
   if (const auto code = answer_help(arguments, kMergeUsage)) return *code;
   std::vector<std::string> words(arguments.begin(), arguments.end());
-  constexpr std::string_view kLitGptName = "--checkpoint_dir";
-  for (std::string& word : words)
-    if (word == kLitGptName || word.starts_with(std::string(kLitGptName) + "="))
-      word.replace(0, kLitGptName.size(), "--convert.source");
+  for (const std::string_view name : {"--checkpoint_dir", "--adapter"})  // LitGPT's, and generate's
+    for (std::string& word : words)
+      if (word == name || word.starts_with(std::string(name) + "=")) word.replace(0, name.size(), "--convert.source");
   ParsedSettings parsed = read_conversion(std::move(words), "merge_lora", {{"convert.to", "safetensors"}});
   if (parsed.help) {
     fmt::print("{}", kMergeUsage);

@@ -72,17 +72,18 @@ std::optional<int> distance_if_near(std::string_view typed, std::string_view can
   return distance <= forgiven && have_alike_words(typed, candidate, distance) ? std::optional(distance) : std::nullopt;
 }
 
+std::string joined(std::string_view key) {
+  std::string words(key);
+  std::ranges::replace(words, '.', '_');
+  return words;
+}
+
 // The keys that have the same words, joined otherwise: train.save_interval for save.interval, eval.max_iters for
 // train.eval_max_iters, data.path for data.train_data_path and data.val_data_path. None for a single word.
-std::vector<std::string> same_words(const Table& table, std::string_view typed) {
-  const auto joined = [](std::string_view key) {
-    std::string words(key);
-    std::ranges::replace(words, '.', '_');
-    return words;
-  };
+std::vector<std::string> same_words(std::span<const std::string> keys, std::string_view typed) {
   const std::string words = joined(typed);
   std::vector<std::string> found;
-  for (const std::string& key : table.keys()) {
+  for (const std::string& key : keys) {
     const std::string own = joined(key);
     const auto is_end_of = [](const std::string& end, const std::string& whole) {
       return end.find('_') != std::string::npos && (whole == end || whole.ends_with("_" + end));
@@ -183,12 +184,12 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
       return table.section_of(key) == &section && reads(key);
     });
   };
-  if (const OtherWords* row = look_up(table, leaf, false, has_read)) return std::string(row->sentence);
-  if (const auto same = these(same_words(table, unknown_key))) return *same;
-
+  for (const std::string& word : {joined(unknown_key), std::string(leaf)})
+    if (const OtherWords* row = look_up(table, word, false, has_read)) return std::string(row->sentence);
   std::vector<std::string> keys;
   std::ranges::copy_if(table.keys(), std::back_inserter(keys),
                        [&](const std::string& key) { return !reads || reads(key); });
+  if (const auto same = these(same_words(keys, unknown_key))) return *same;
   // The right name in the wrong place: micro_batch_size, model.lr, train.interval.
   std::vector<std::string> elsewhere;
   for (const std::string& key : keys) {

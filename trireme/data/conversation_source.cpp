@@ -77,15 +77,21 @@ std::vector<fs::path> found_in(Folder folder) {
   return {};
 }
 
-// A novel given as conversations. What is said later of templates and tokens would mislead.
-void refuse_text(const fs::path& file) {
+// A novel or other records given as conversations. What is said later of templates and tokens would mislead.
+void check_first_record(const fs::path& file, const ConversationOptions& options) {
   base::require_text_file(file);
   const base::MappedFile mapped(file);
   const auto bytes = mapped.bytes();
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos || text[first] == '{' || text[first] == '[') return;
+  if (first == std::string_view::npos) return;
+  if (text[first] == '{' || text[first] == '[') {
+    RecordReader reader(text, file.string());
+    if (const auto record = reader.next())
+      parse_conversation(record->text, reader.place(*record), options.format, options.columns);
+    return;
+  }
   throw UsageError(
       fmt::format("{}:{}: a record is a JSON object, such as {{\"messages\": [...]}}, and this is text; --data "
                   "TextFiles learns text "
@@ -116,12 +122,13 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
     if (folder.conversations.empty())
       throw UsageError(fmt::format("every file of conversations in {} is empty", path.string()));
     if (!folder.text.empty()) refuse_beside(folder.conversations.front(), folder.text.front());
+    check_first_record(folder.conversations.front(), options);
     return std::move(folder.conversations);
   }
   if (use == Use::always && !base::is_file(path)) refuse_pipe(path);
   if (!may_hold_conversations(path) && use != Use::always) return {};
   if (use == Use::found && !conversation_format_of(path)) return {};
-  if (use == Use::always) refuse_text(path);
+  if (use == Use::always) check_first_record(path, options);
   return {path};
 }
 

@@ -46,7 +46,8 @@ void check_about(const TokenSetAbout& about, const TokenSet& set, const fs::path
 }  // namespace
 
 bool TokenSet::exists(const fs::path& prefix) {
-  return base::is_file(beside(prefix_of(prefix), ".idx")) || is_litdata(prefix);
+  const bool is_another_file = prefix_of(prefix) == prefix && base::is_file(prefix);  // a text t.txt beside t.txt.idx
+  return (!is_another_file && base::is_file(beside(prefix_of(prefix), ".idx"))) || is_litdata(prefix);
 }
 
 TokenSet TokenSet::open(const fs::path& given) {
