@@ -133,7 +133,7 @@ TEST(Load, PathsThatAreNoCheckpointsAreExplained) {
   EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }),
               HasSubstr("its newest good checkpoint is " + (out / "step-00000004").string()));
   EXPECT_THAT(error_of([&] { open_checkpoint(out / "step-00000004/config.json"); }),
-              HasSubstr("config.json is a file; make a model's folder of it"));
+              HasSubstr("config.json is one file of a model's folder: name the folder"));
   EXPECT_EQ(open_checkpoint((out / "step-00000004/").string()).path, out / "step-00000004");
   std::ofstream(out / kRunFile) << "{}";
   EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }), HasSubstr("its newest good checkpoint is"));

@@ -63,6 +63,7 @@ ANSWERS = [
     ("pretrain model.gguf --train.max_steps 1", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
     ("explain memory model.gguf", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
     ("plan model.safetensors", 2, ["model.safetensors is one safetensors file: name its folder, where config.json is"]),
+    ("explain memory text.txt", 2, ["text.txt is a file, and a model is a folder with config.json and weights"]),
     ("generate model.gguf", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
     ("evaluate model.gguf --text text.txt", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
     ("checkpoint list model.gguf", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),

@@ -146,7 +146,11 @@ std::string shell_quoted(std::string_view word) {
 std::string make_a_folder_of(const std::string& file) {
   if (file.ends_with(".safetensors"))
     return fmt::format("{} is one safetensors file: name its folder, where config.json is", file);
-  return fmt::format("{} is a file; make a model's folder of it: trireme convert {} OUT", file, shell_quoted(file));
+  if (file.ends_with(".json")) return fmt::format("{} is one file of a model's folder: name the folder", file);
+  for (const std::string_view end : {".gguf", ".pth", ".pt", ".bin", ".ckpt"})
+    if (file.ends_with(end))
+      return fmt::format("{} is a file; make a model's folder of it: trireme convert {} OUT", file, shell_quoted(file));
+  return fmt::format("{} is a file, and a model is a folder with config.json and weights: name that", file);
 }
 
 std::string escape_xml(std::string_view text) {

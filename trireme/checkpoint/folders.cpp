@@ -13,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/text.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -90,7 +91,22 @@ void remove_leftovers(const fs::path& out_dir) {
   }
 }
 
+void require_removable(const fs::path& folder) {
+  const auto check = [&](const fs::path& inside) {
+    if (::access(inside.c_str(), W_OK | X_OK) != 0 && errno == EACCES)
+      throw CheckpointError(fmt::format("cannot delete {}: it is write-protected; to let it go: chmod -R u+w {}",
+                                        folder.string(), base::shell_quoted(folder.string())),
+                            folder.string());
+  };
+  check(folder);
+  std::error_code unreadable;
+  for (fs::recursive_directory_iterator entry(folder, unreadable), end; !unreadable && entry != end;
+       entry.increment(unreadable))
+    if (std::error_code ignored; entry->is_directory(ignored) && !entry->is_symlink(ignored)) check(entry->path());
+}
+
 void remove_checkpoint(const fs::path& folder) {
+  require_removable(folder);
   // Locked before it has its name of a leftover: a save that begins meanwhile would remove it, too. Without locks on
   // this file system, or without the folder, the rename says what is wrong.
   const base::FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -34,7 +34,11 @@ std::optional<int64_t> step_of(const std::filesystem::path& folder);
 /// with other labels belong to other programs and stay. A folder that cannot be read has none.
 void remove_leftovers(const std::filesystem::path& out_dir);
 
+/// Errors    CheckpointError if the folder is write-protected for this user, which would leave a part of it
+void require_removable(const std::filesystem::path& folder);
+
 /// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it. It is locked all the while.
+/// Errors    those of require_removable(), before anything has changed; CheckpointError, FileError
 void remove_checkpoint(const std::filesystem::path& folder);
 
 /// The label of a conversion's temporary folder; a save's is step-<digits>.

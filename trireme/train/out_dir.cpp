@@ -161,6 +161,7 @@ void refuse_another_runs_folder(const Settings& settings) {
 void remove_earlier_run(const Settings& settings) {
   const fs::path out_dir = settings.out_dir;
   if (!settings.overwrite || !fs::is_directory(out_dir)) return;
+  for (const fs::path& folder : checkpoints_in(out_dir)) checkpoint::require_removable(folder);  // all, or none goes
   for (const fs::path& folder : checkpoints_in(out_dir)) checkpoint::remove_checkpoint(folder);
   checkpoint::remove_leftovers(out_dir);
   for (const std::string_view name : kFiles) remove_file(out_dir / name);

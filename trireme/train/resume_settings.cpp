@@ -153,6 +153,11 @@ void place_run(ParsedSettings& parsed) {
   } else if (s.resume.from == From::folder) {
     const auto run = run_of(s.resume.folder);
     if (run && !parsed.given("out_dir")) s.out_dir = run->string();
+    if (!run && !parsed.given("out_dir") && base::is_file(fs::path(s.resume.folder) / checkpoint::kStateName))
+      throw UsageError(
+          fmt::format("{} is a checkpoint that was renamed, so nothing says where its run lies; name a folder to go on "
+                      "in with --out_dir",
+                      s.resume.folder));
     std::error_code ignored;
     if (run && s.overwrite && fs::equivalent(*run, s.out_dir, ignored)) refuse_both();
   }

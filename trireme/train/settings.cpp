@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "trireme/base/text.h"
 #include "trireme/config/problems.h"
 #include "trireme/data/settings.h"
@@ -214,9 +216,11 @@ config::Section section(TrainSettings& s) {
           problems.add("train.logger_command names no program", {}, "leave it out, or say [python3, log.py]");
         const int64_t global = s.global_batch_size, micro = s.micro_batch_size;
         if (global % micro == 0) return;  // ranks that find no micro-batch left wait for the others
-        problems.add(fmt::format("a global batch of {} cannot be divided into micro-batches of {}", global, micro), {},
-                     fmt::format("train.global_batch_size must be a multiple of train.micro_batch_size: {} fits",
-                                 base::near_multiples(global, micro)));
+        problems.add(
+            fmt::format("a global batch of {} cannot be divided into micro-batches of {}", global, micro), {},
+            fmt::format("train.global_batch_size must be a multiple of train.micro_batch_size: {} fits; or take "
+                        "train.micro_batch_size {}",
+                        base::near_multiples(global, micro), std::gcd(global, micro)));
       }};
 }
 
