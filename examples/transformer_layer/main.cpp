@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t kSequences = 16;  // of a micro-batch
 
 void run(parallel_example::Launched& launched) {
-  using namespace parallel_example;
+  using parallel_example::accumulation, parallel_example::Backwards, parallel_example::backwards_batch,
+      parallel_example::kWidth, parallel_example::train;
   trireme::TrainerOptions& options = launched.options;
   options.accumulate = accumulation(options);
   options.max_norm = 1.0;

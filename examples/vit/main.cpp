@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kImages = 16;  // of a micro-batch
 
 void run(parallel_example::Launched& launched) {
-  using namespace parallel_example;
+  using parallel_example::accumulation, parallel_example::image_batch, parallel_example::train, parallel_example::Vit;
   trireme::TrainerOptions& options = launched.options;
   options.accumulate = accumulation(options);
   options.max_norm = 1.0;

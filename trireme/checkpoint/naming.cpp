@@ -30,6 +30,7 @@ bool is_ignored(const std::string& name, const model::ModelConfig& config) {
 }  // namespace
 
 std::string Naming::name_of(const std::string& ours) const {
+  if (strip.empty() && ours.starts_with("score.")) return ours;  // the head for labels is the whole model's
   std::string name = ours.starts_with(strip) ? add + ours.substr(strip.size()) : ours;
   if (!old_norms) return name;
   for (const auto& [newer, older] : {std::pair(".weight", ".gamma"), {".bias", ".beta"}})
