@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "dialect_test.h"
 
 namespace trireme::dialects {

@@ -60,6 +60,7 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
       {{"--out_dir", ""}, {"out_dir wants text, not an empty text"}},
       {{"--data.train_data_path="}, {"data.train_data_path wants text", "not an empty text"}},
       {{"--data.tokenizer", ""}, {"data.tokenizer wants text", "not an empty text"}},
+      {{"--train.max_norm", "0"}, {"train.max_norm must be above 0, not 0", "null means no clipping"}},
       {{"--generate.prompt", "x"}, {"generate.prompt belongs to trireme generate", "pretrain does not read it"}},
       {{"--bench.steps", "3"}, {"bench.steps belongs to trireme bench"}},
       {{"--prepare.output", "x"}, {"prepare.output belongs to trireme data"}},

@@ -124,8 +124,7 @@ TEST(BetweenSteps, AParameterRegisteredLaterIsRefused) {
       build_model({wrap("growing", growing), wrap_loss("last", nn::Linear(5, 3), square_loss)}, Modules::batch()), {});
   step(trainer);
   growing->grow();
-  EXPECT_THAT(message_of<UsageError>([&] { step(trainer); }),
-              HasSubstr("'growing' has 3 parameters and buffers now, and had 2"));
+  EXPECT_THAT(message_of<UsageError>([&] { step(trainer); }), HasSubstr("'growing' has 3 parameters now, and had 2"));
 }
 
 TEST(BetweenSteps, RanksWhoseFrozenParametersDifferAreRefused) {

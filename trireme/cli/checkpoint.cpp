@@ -253,7 +253,8 @@ int diff(Arguments arguments) {
   using Kind = ck::TensorDiff::Kind;
   const auto words = read_checkpoint_words(arguments, "diff", 2, {"threads", "all"});
   if (!words) return 0;
-  const ck::DiffReport report = ck::diff(words->folders[0], words->folders[1], words->num_threads());
+  const ck::DiffReport report =
+      ck::diff(ck::newest_or_itself(words->folders[0]), ck::newest_or_itself(words->folders[1]), words->num_threads());
   for (const ck::TensorDiff& t : report.tensors)
     if (t.kind != Kind::equal || words->all) fmt::print("{}\n", line_of(t));
   fmt::print("{}: {} equal, {} differ in values or dtype, {} in shape, {} only in A, {} only in B\n",
@@ -276,20 +277,21 @@ void refuse_another_steps_name(const std::string& from, const std::string& to) {
 int rewrite(Arguments arguments, const std::string& command) {
   const auto words = read_checkpoint_words(arguments, command, 2, {"max_shard_bytes", "dtype"});
   if (!words) return 0;
+  const std::string from = ck::newest_or_itself(words->folders[0]), &to = words->folders[1];
   ck::RewriteOptions options{
       .max_shard_bytes = words->max_shard_bytes, .dtype = words->dtype, .weights_only = command == "consolidate"};
-  if (adapt::is_adapter_folder(words->folders[0]))
+  if (adapt::is_adapter_folder(from))
     throw UsageError(fmt::format(
         "error: {} is an adapter, whose files always have the same form: copy the folder, or write it merged "
         "into its base with trireme merge_lora",
-        words->folders[0]));
-  refuse_in_a_running_jobs_folder(words->folders[1]);
-  if (options.weights_only || !base::is_file(std::filesystem::path(words->folders[0]) / ck::kStateName))
-    refuse_weights_among_a_runs_steps(words->folders[1]);
+        from));
+  refuse_in_a_running_jobs_folder(to);
+  if (options.weights_only || !base::is_file(std::filesystem::path(from) / ck::kStateName))
+    refuse_weights_among_a_runs_steps(to);
   else
-    refuse_another_steps_name(words->folders[0], words->folders[1]);
-  if (options.weights_only) formats::check_model_folder(words->folders[0]);
-  base::make_files_as_private_as(std::vector<std::filesystem::path>{words->folders[0]});
+    refuse_another_steps_name(from, to);
+  if (options.weights_only) formats::check_model_folder(from);
+  base::make_files_as_private_as(std::vector<std::filesystem::path>{from});
   launch::install_stop_signal();
   ck::SaveResult result;
   try {
@@ -298,7 +300,7 @@ int rewrite(Arguments arguments, const std::string& command) {
       launch::end_work_when_stopped();
       bar.show(done_share(p.done_bytes, p.total_bytes));
     };
-    result = ck::rewrite(words->folders[0], words->folders[1], options);
+    result = ck::rewrite(from, to, options);
   } catch (const Error&) {  // a save tells an end by request as a failure
     launch::end_work_when_stopped();
     throw;

@@ -107,10 +107,12 @@ Refusal wrong_number(const Setting& setting, const Given& given) {
 }
 
 std::optional<Refusal> check_bounds(const Setting& setting, const Given& given, double value, bool seconds = false) {
-  if (!within(setting.rules, value))
-    return Refusal{fmt::format("{} must be {}, not {}", setting.key, bounds_text(setting.rules, seconds), given.text),
-                   ""};
-  return std::nullopt;
+  if (within(setting.rules, value)) return std::nullopt;
+  const Rules& r = setting.rules;
+  const bool has_off = r.absent == "null" || r.absent == "none";
+  const bool is_off = value <= 0 && has_off && !r.when_absent.empty();  // as other systems switch it off
+  return Refusal{fmt::format("{} must be {}, not {}", setting.key, bounds_text(r, seconds), given.text),
+                 is_off ? fmt::format("{} means {}", r.absent, r.when_absent) : ""};
 }
 
 std::optional<Refusal> read(const Setting& setting, const Given& given, bool& out) {

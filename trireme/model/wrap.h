@@ -76,7 +76,7 @@ struct Wrapped {
   /// For the last part: the sum (not the mean) of the losses of a micro-batch.
   std::function<at::Tensor(const at::Tensor& input, const at::Tensor& targets)> loss;
   std::function<void(bool training)> train;  ///< false: evaluation mode; true: each module's own mode again
-  std::function<size_t()> count;  ///< how many parameters and buffers the module has now
+  std::function<size_t()> count;  ///< how many parameters the module has now
 };
 
 /// Inputs and targets of one micro-batch. All later micro-batches must have the same shapes.
@@ -114,7 +114,7 @@ Wrapped take_tensors(std::string name, Module module) {
     if (const auto* layer = dynamic_cast<const ParallelLayer*>(item.value().get()))
       part.layers.push_back({item.key(), layer->ranks(), layer->divided()});
   part.train = training_switch(module);
-  part.count = [module]() mutable { return module->named_parameters().size() + module->named_buffers().size(); };
+  part.count = [module]() mutable { return module->named_parameters().size(); };
   return part;
 }
 

@@ -435,7 +435,7 @@ void WrappedUnit::check_registered() const {
   const size_t now = part_.count ? part_.count() : count_;
   if (now != count_)
     throw UsageError(
-        fmt::format("[wrap] the module of '{}' has {} parameters and buffers now, and had {} when it was wrapped; "
+        fmt::format("[wrap] the module of '{}' has {} parameters now, and had {} when it was wrapped; "
                     "register all of them before wrap, or build a new model",
                     name(), now, count_));
 }

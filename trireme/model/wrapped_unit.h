@@ -115,7 +115,7 @@ class WrappedUnit : public Unit {
   void check_output(const at::Tensor& output) const;
 
   Wrapped part_;
-  size_t count_ = 0;  // of the module's parameters and buffers
+  size_t count_ = 0;  // of the module's parameters
   std::vector<ParameterSpec> specs_;
   std::vector<at::Tensor> parameters_;  // the module's own
   at::ScalarType compute_;
