@@ -22,11 +22,12 @@ namespace nn = torch::nn;
 using testing::HasSubstr;
 
 struct Modules {
-  nn::Linear first{nullptr}, last{nullptr};
+  nn::Linear first{nullptr}, other{nullptr}, last{nullptr};
   model::Model build(at::ScalarType compute = at::kFloat) {
     torch::manual_seed(3);
-    first = nn::Linear(5, 5), last = nn::Linear(5, 3);
-    return build_model({wrap("first", first), wrap_loss("last", last, square_loss)}, batch(), {.compute = compute});
+    first = nn::Linear(5, 5), other = nn::Linear(5, 5), last = nn::Linear(5, 3);
+    return build_model({wrap("first", nn::Sequential(first, other)), wrap_loss("last", last, square_loss)}, batch(),
+                       {.compute = compute});
   }
   static model::Example batch() { return {own_model::numbers(1, {4, 5}), torch::zeros({4, 3})}; }
 };
@@ -67,9 +68,57 @@ TEST(BetweenSteps, WhateverStoredParametersBecomeIsLostWithTheNextStep) {
          m.first->weight.set_data(flat.narrow(0, 0, 25).view({5, 5}));
          m.first->bias.set_data(flat.narrow(0, 25, 5));
        }},
+      {"its sibling's tensor", [](Modules& m) { m.first->weight.set_data(m.other->weight.detach()); }},
       {"somebody else's tensor", [&](Modules& m) { m.first->weight.set_data(mine); }}};
   for (const auto& [what, change] : changes) EXPECT_EQ(two_steps(change), alone) << what;
   EXPECT_TRUE(at::equal(mine, torch::ones({5, 5}))) << "it stays its owner's";
+}
+
+TEST(BetweenSteps, MemoryThatItsOwnerGaveStaysReadable) {
+  const Scratch folder;
+  Modules modules;
+  model::Model built = modules.build();
+  at::Tensor early = torch::rand({5, 5}), late = torch::rand({5, 5});
+  const at::Tensor kept = late.clone();
+  modules.first->weight.set_data(early);
+  Trainer trainer(std::move(built), {});
+  EXPECT_TRUE(at::equal(trainer.parameters()[0].tensor, early));  // still its owner's
+  step(trainer);
+  train::save_trainer(trainer, folder.path);
+  trainer.store();
+  modules.first->weight.set_data(late);
+  train::load_trainer(trainer, folder.path);
+  EXPECT_TRUE(at::equal(late, kept));
+}
+
+TEST(BetweenSteps, TwoModelsOfTheSameModulesMayBeTrainedInAnyOrder) {
+  nn::Linear only(5, 3);
+  const auto build = [&] { return build_model({wrap_loss("only", only, square_loss)}, Modules::batch()); };
+  model::Model first = build(), second = build();
+  const at::Tensor values = only->weight.detach().clone();
+  {
+    Trainer trainer(std::move(second), {});
+    step(trainer);
+    Trainer other(std::move(first), {});
+    EXPECT_TRUE(at::equal(other.parameters()[0].tensor, values));
+  }
+}
+
+TEST(BetweenSteps, ATrainerSavesAgainWhateverItsParametersAreCalled) {
+  struct NamedImpl : nn::Module {
+    NamedImpl() {
+      w = register_parameter("w", torch::rand({5, 3}));
+      other = register_parameter("w-2", torch::rand({3}));
+    }
+    at::Tensor forward(const at::Tensor& x) { return x.mm(w) + other; }
+    at::Tensor w, other;
+  };
+  const Scratch folder;
+  Trainer trainer(build_model({wrap_loss("n", std::make_shared<NamedImpl>(), square_loss)}, Modules::batch()), {});
+  for (int i = 0; i < 2; ++i) {
+    step(trainer);
+    EXPECT_EQ(train::save_trainer(trainer, folder.path), folder.path / (i == 0 ? "step-00000001" : "step-00000002"));
+  }
 }
 
 TEST(BetweenSteps, ValuesGivenBeforeTheTrainerCountInAnyPrecision) {
@@ -79,7 +128,7 @@ TEST(BetweenSteps, ValuesGivenBeforeTheTrainerCountInAnyPrecision) {
       model::Model built = modules.build(compute);
       {
         const at::NoGradGuard no_grad;
-        for (nn::Linear& m : {std::ref(modules.first), std::ref(modules.last)})
+        for (nn::Linear& m : {std::ref(modules.first), std::ref(modules.other), std::ref(modules.last)})
           for (at::Tensor& p : m->parameters()) replaces ? p.set_data(torch::zeros_like(p)) : (void)p.zero_();
       }
       Trainer trainer(std::move(built), {.precision = {.compute = compute}});
@@ -96,7 +145,7 @@ TEST(BetweenSteps, InferenceModeOutsideAStepLeavesNothingBehind) {
   {
     const c10::InferenceMode on;
     trainer.store();
-    modules.last(modules.first(Modules::batch().inputs));
+    modules.last(modules.other(modules.first(Modules::batch().inputs)));
     trainer.evaluate(Modules::batch().inputs, Modules::batch().targets);
   }
   EXPECT_EQ(step(trainer), alone[1]);
@@ -151,6 +200,20 @@ TEST(BetweenSteps, TensorsThatOverlapAtAnotherOffsetAreTwoInOneMemory) {
     at::Tensor forward(const at::Tensor& x) { return x.mm(a.narrow(0, 0, 5).unsqueeze(1)) + b.sum(); }
     at::Tensor flat, a, b;
   };
+  struct TwinsImpl : nn::Module {
+    TwinsImpl() : v(torch::rand({5, 9}).narrow(1, 0, 5)) {
+      a = register_parameter("a", v);
+      b = register_parameter("b", v.detach());
+    }
+    at::Tensor forward(const at::Tensor& x) { return x.mm(a) + x.mm(b); }
+    at::Tensor v, a, b;
+  };
+  EXPECT_THAT(message_of<UsageError>([&] {
+                build_model({wrap_loss("part", std::make_shared<TwinsImpl>(),
+                                       [](const at::Tensor& y, const at::Tensor&) { return y.sum(); })},
+                            Modules::batch());
+              }),
+              HasSubstr("are two tensors in one memory"));
   for (const bool trained : {true, false})
     EXPECT_THAT(message_of<UsageError>([&] {
                   build_model({wrap_loss("part", std::make_shared<OverlappingImpl>(trained),

@@ -168,7 +168,12 @@ std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t ste
       kept += kind == Kind::good ? 1 : 0;
     }
     if (!goes || is_or_holds(folder.path, protected_paths)) continue;
-    remove_checkpoint(folder.path);
+    try {
+      remove_checkpoint(folder.path);
+    } catch (const CheckpointError& error) {  // write-protected: the older ones go all the same
+      base::warn("{}", error.what());
+      continue;
+    }
     removed.push_back(folder.path);
   }
   return removed;

@@ -71,7 +71,7 @@ std::optional<ParsedSettings> settings_said(const Settings& launched, const std:
 std::optional<Settings> settings_of_ranks(const Settings& launched, ParsedSettings parsed) try {
   parsed.settings.devices = launched.devices;
   parsed.settings.num_nodes = launched.num_nodes;
-  train::place_run(parsed);
+  train::place_run(parsed, /*owns_out_dir=*/true);
   train::take_over_run(parsed);
   validate(parsed.settings, world_size(parsed.settings));
   return parsed.settings;

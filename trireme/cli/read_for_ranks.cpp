@@ -38,7 +38,7 @@ ParsedSettings read_for_ranks(const Job& job, Arguments arguments) try {
 }
 
 void settle_out_dir(const Job& job, ParsedSettings& parsed) {
-  if (job.owns_out_dir) return train::place_run(parsed);
+  if (job.owns_out_dir) return train::place_run(parsed, /*owns_out_dir=*/true);
   std::string folder = job.subcommand;
   std::replace(folder.begin(), folder.end(), ' ', '-');
   std::string& out_dir = parsed.settings.out_dir;  // another command must not overwrite the records of a run

@@ -14,8 +14,15 @@
 
 namespace trireme::dialects {
 
+using accelerate_parts::copies_of_whole_weights;
+using accelerate_parts::deepspeed_rows;
+using accelerate_parts::deepspeed_strategy;
+using accelerate_parts::fsdp_rows;
+using accelerate_parts::fsdp_strategy;
+using accelerate_parts::in;
+using accelerate_parts::megatron_strategy;
+using accelerate_parts::mesh_rows;
 using config::Given;
-using namespace accelerate_parts;
 
 namespace {
 

@@ -29,7 +29,6 @@ using schedule::ActionKind;
 using schedule::List;
 using schedule::Memory;
 using schedule::Schedule;
-using schedule::Value;
 using schedule::ValueKind;
 
 namespace {

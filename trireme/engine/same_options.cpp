@@ -75,8 +75,9 @@ NamedValues describe_trainer(const TrainerOptions& o, const model::Model& model)
                         {"max_norm", o.max_norm ? fmt::format("{}", *o.max_norm) : "none"},
                         {"loss_scale", text_of(o.loss_scale)},
                         {"poison", fmt::format("{}", o.poison)},
-                        {"model's parameters", text_of(model)},
-                        {"values of frozen parameters", frozen_values(model)}};
+                        {"model's parameters", text_of(model)}};
+  // A rank of a pipeline may have loaded the values of its own stage alone.
+  values.emplace_back("values of frozen parameters", mesh.size(comm::Axis::pp) > 1 ? "any" : frozen_values(model));
   // Ranks of one pipeline or of one tensor-parallel group compute one micro-batch; ranks of data alone may differ.
   const bool meets = mesh.size(comm::Axis::pp) * mesh.size(comm::Axis::tp) > 1;
   values.emplace_back("the shape of the example",

@@ -85,12 +85,12 @@ class Trainer {
   void backward(const at::Tensor& inputs, const at::Tensor& targets);
 
   /// Runs forward, backward and the optimizer over the stored micro-batches. Collective. They are gone afterwards, also
-  /// if an error ends the step, but not if `lr` is refused: store new ones to go on. With several ranks that works only
-  /// where the error ended the step of each, at the same place; else the others wait for comm::GroupOptions::timeout,
-  /// and the trainer cannot go on. With steps_in_backward such a step may have updated some of the weights, so all but
-  /// backward() then want a checkpoint first (train::load_trainer).
-  /// With float16, a step whose gradient overflows changes nothing: StepResult::overflowed says so.
-  /// Errors    UsageError if fewer than `accumulate` are stored, `lr` is negative or not finite, or ranks pass
+  /// if an error ends the step, but not if `lr` is negative or not finite: store new ones to go on. With several ranks
+  /// that works only where the error ended the step of each, at the same place; else the others wait for
+  /// comm::GroupOptions::timeout, and the trainer cannot go on. With steps_in_backward such a step may have updated
+  /// some of the weights, so all but backward() then want a checkpoint first (train::load_trainer). With float16, a
+  /// step whose gradient overflows changes nothing: StepResult::overflowed says so. Errors    UsageError if fewer than
+  /// `accumulate` are stored, `lr` is negative or not finite, or ranks pass
   ///           different ones or call evaluate() meanwhile, or c10::InferenceMode is on; Error if gradients overflow at
   ///           the lowest loss scale
   StepResult step(double lr);

@@ -84,7 +84,13 @@ void copy_saved(const model::ParameterSpec& p, const Place& place, const at::Ten
 // rank there.
 void take_buffers(const plan::StepPlan& plan, int unit, comm::Communicator& world) {
   const plan::StepRequest& request = plan.request;
-  const int stage = plan.stage_rank_of(unit), tp = request.size(comm::Axis::tp);
+  const int stage = plan.stage_rank_of(unit), tp = request.size(comm::Axis::tp),
+            own_stage = request.coordinate(comm::Axis::pp);
+  std::set<const void*> own;  // a part of this rank's stage may have the buffer, too
+  for (int u = 0; u < static_cast<int>(plan.model->units.size()); ++u)
+    if (plan.stage_rank_of(u) == own_stage)
+      for (const at::Tensor& buffer : plan.model->units[static_cast<size_t>(u)]->buffers())
+        own.insert(buffer.unsafeGetTensorImpl());
   for (const at::Tensor& buffer : plan.model->units[static_cast<size_t>(unit)]->buffers()) {
     if (buffer.numel() == 0) continue;
     for (int part = 0; part < tp; ++part) {
@@ -93,7 +99,7 @@ void take_buffers(const plan::StepPlan& plan, int unit, comm::Communicator& worl
       place[static_cast<int>(comm::Axis::tp)] = part;
       const at::Tensor theirs = buffer.detach().reshape({-1}).clone();
       world.broadcast(theirs.view(at::kByte), request.mesh.global_rank(place))->wait();
-      if (request.coordinate(comm::Axis::pp) != stage && request.coordinate(comm::Axis::tp) == part)
+      if (!own.contains(buffer.unsafeGetTensorImpl()) && request.coordinate(comm::Axis::tp) == part)
         at::Tensor(buffer).copy_(theirs.view(buffer.sizes()));
     }
   }

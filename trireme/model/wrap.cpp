@@ -110,8 +110,10 @@ void check_memory(const std::vector<Wrapped>& parts) {
     if (found == trained.end()) return;
     for (const Trained& other : found->second) {
       if (other.tensor.is_same(p.tensor)) continue;
-      const auto overlap = at::get_overlap_status(other.tensor, p.tensor);
-      if (overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial) continue;
+      using Status = at::MemOverlapStatus;
+      const Status overlap = at::get_overlap_status(other.tensor, p.tensor);
+      const bool begins_alike = other.tensor.storage_offset() == p.tensor.storage_offset();
+      if (overlap == Status::No || (overlap == Status::TooHard && !begins_alike)) continue;  // of other strides
       throw UsageError(fmt::format(
           "[wrap] '{}.{}' and '{}' are two tensors in one memory; register one tensor in both modules to tie "
           "them (register_parameter, register_module), or clone one of them",
@@ -141,6 +143,19 @@ Divisions divisions_of(const std::vector<Wrapped>& parts) {
         for (const NamedTensor& p : part.parameters)
           if (p.name == name) found[p.tensor.unsafeGetTensorImpl()] = d.division;
       }
+  return found;
+}
+
+// Trained and frozen ones.
+std::set<const void*> divided_tensors(const std::vector<Wrapped>& parts) {
+  std::set<const void*> found;
+  for (const Wrapped& part : parts)
+    for (const NamedLayer& layer : part.layers)
+      for (const ParallelLayer::Divided& d : layer.divided)
+        for (const auto* list : {&part.parameters, &part.frozen})
+          for (const NamedTensor& p : *list)
+            if (p.name == (layer.name.empty() ? d.name : layer.name + "." + d.name))
+              found.insert(p.tensor.unsafeGetTensorImpl());
   return found;
 }
 
@@ -233,6 +248,7 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
   check_memory(parts);
   const TensorRanksPtr ranks = ranks_of(parts, parallel);
   const Divisions divisions = divisions_of(parts);
+  const std::set<const void*> divided = divided_tensors(parts);
   Model m{.parallel = parallel};
   at::Tensor x = example.inputs.detach().clone();  // a part may change its input in place
   if (x.is_floating_point()) x = x.to(precision.compute);
@@ -245,6 +261,7 @@ Model build_model(std::vector<Wrapped> parts, const Example& example, const Prec
   for (Wrapped& part : parts) {
     std::vector<ParameterSpec> specs = name_parameters(part, names, taken, divisions, parallel.tp_rank);
     units.push_back(std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute, ranks));
+    units.back()->know_divided(divided);
   }
   check_names(taken);
   std::vector<const WrappedUnit*> probed;

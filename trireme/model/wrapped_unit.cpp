@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -29,19 +30,23 @@ at::Tensor with_storage(at::DataPtr data, at::IntArrayRef shape, const at::Tenso
   return at::empty({0}, options).set_(c10::Storage(storage), 0, shape, c10::contiguous_strides(shape));
 }
 
-void free_tensor(void* tensor) { delete static_cast<at::Tensor*>(tensor); }
+// What stands behind the address of a storage that a unit has made.
+struct Place {
+  const void* parameter;  ///< whose storage it is, by its TensorImpl: its owner may have given it to others, too
+  const Unit* unit;       ///< that has set the address to planned memory
+  at::Tensor memory;      ///< that is freed with it; undefined in planned memory, which ends with its engine
+};
+void in_own_memory(void* place) { delete static_cast<Place*>(place); }
+void in_planned_memory(void* place) { delete static_cast<Place*>(place); }
 
-// One in the memory of the dense `value`, which is freed when another address is set.
-at::Tensor movable(const at::Tensor& value) {
-  auto* kept = new at::Tensor(value);
-  return with_storage({value.data_ptr(), kept, &free_tensor, value.device()}, value.sizes(), value.options());
+// A tensor in the memory of the dense `value`, which is freed when another address is set.
+at::Tensor movable(const at::Tensor& value, const at::Tensor& parameter) {
+  auto* place = new Place{parameter.unsafeGetTensorImpl(), nullptr, value};
+  return with_storage({value.data_ptr(), place, &in_own_memory, value.device()}, value.sizes(), value.options());
 }
 
-// Marks a storage whose address a unit has set to planned memory, which ends with its engine. Frees nothing.
-void in_planned_memory(void*) {}
-
-at::DataPtr planned(void* address, at::Device device, const Unit* by) {
-  return {address, const_cast<Unit*>(by), &in_planned_memory, device};
+at::DataPtr planned(void* address, const at::Tensor& parameter, const Unit* by) {
+  return {address, new Place{parameter.unsafeGetTensorImpl(), by, {}}, &in_planned_memory, parameter.device()};
 }
 
 c10::StorageImpl& storage_of(const at::Tensor& parameter) { return *parameter.storage().unsafeGetStorageImpl(); }
@@ -55,18 +60,30 @@ bool is_in_planned_memory(const at::Tensor& parameter) {
   return parameter.has_storage() && address_of(parameter).get_deleter() == &in_planned_memory;
 }
 
-// Whether the parameter is all of a storage that a unit has made. After store() its owner may have given it any other.
+// The place of a storage that a unit has made; null for others.
+const Place* place_of(const at::Tensor& parameter) {
+  if (!parameter.has_storage()) return nullptr;
+  const at::DataPtr& data = address_of(parameter);
+  const bool is_ours = data.get_deleter() == &in_own_memory || data.get_deleter() == &in_planned_memory;
+  return is_ours ? static_cast<const Place*>(data.get_context()) : nullptr;
+}
+
+// Whether a unit has made the storage for this parameter. After store() its owner may have given it any other.
+bool has_own_storage(const at::Tensor& parameter) {
+  const Place* place = place_of(parameter);
+  return place != nullptr && place->parameter == parameter.unsafeGetTensorImpl();
+}
+
+// Whether its address can be set: it is all of its own storage, and does not refuse to be read.
 bool can_move(const at::Tensor& parameter) {
-  if (!parameter.has_storage() || parameter.storage_offset() != 0 || !parameter.is_contiguous()) return false;
-  const auto made = address_of(parameter).get_deleter();
-  return (made == &in_planned_memory && address_of(parameter).get() != nullptr) ||
-         (made == &free_tensor && storage_of(parameter).nbytes() == parameter.nbytes());
+  return has_own_storage(parameter) && address_of(parameter).get() != nullptr && parameter.storage_offset() == 0 &&
+         parameter.is_contiguous() && storage_of(parameter).nbytes() == parameter.nbytes();
 }
 
 // Whoever reads or writes the parameter, or a view of it, gets the sentence. This cannot be taken back: a parameter
 // that gets memory again gets another storage.
 void refuse_reads(const at::Tensor& parameter, const std::string& why, const Unit* by) {
-  storage_of(parameter).set_data_ptr_noswap(planned(nullptr, parameter.device(), by));
+  storage_of(parameter).set_data_ptr_noswap(planned(nullptr, parameter, by));
   storage_of(parameter).release_data_and_set_meta_custom_data_ptr_error_msg_(why);
 }
 
@@ -113,10 +130,9 @@ WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::Sca
           fmt::format("[wrap] the parameters of '{}' lie in the memory of a Trainer that had them before; call its "
                       "store() before it goes, then build the model",
                       name()));
-  if (part_.count) count_ = part_.count();
   for (NamedTensor& p : part_.parameters) {
     initial_.push_back(p.tensor.detach());
-    p.tensor.set_data(movable(p.tensor.detach().to(compute).contiguous()));
+    p.tensor.set_data(movable(p.tensor.detach().to(compute).contiguous(), p.tensor));
     parameters_.push_back(p.tensor);
   }
   for (auto* kept : {&part_.frozen, &part_.buffers})
@@ -127,9 +143,11 @@ WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::Sca
 // What was written since the model was built counts, in the numbers that the module has now.
 const std::vector<at::Tensor>* WrappedUnit::initial() const {
   for (size_t i = 0; i < initial_.size(); ++i) {
+    if (is_in_planned_memory(parameters_[i])) continue;  // a later model's Trainer has it
     check_kind(i);
-    const at::Tensor now = parameters_[i].detach();
-    if (!at::equal(now, initial_[i].to(compute_))) initial_[i] = now;
+    const at::Tensor now = parameters_[i].detach().contiguous(), given = initial_[i].to(compute_).contiguous();
+    if (std::memcmp(now.const_data_ptr(), given.const_data_ptr(), now.nbytes()) != 0)
+      initial_[i] = now;  // NaN is equal
   }
   return &initial_;
 }
@@ -146,13 +164,20 @@ void WrappedUnit::release() const {
   const std::string why = fmt::format(
       "[wrap] the parameters of '{}' have no values between the steps of their Trainer; call its store() to read them",
       name());
-  for (const at::Tensor& p : parameters_) refuse_reads(p, why, this);
+  const c10::InferenceMode off(false);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor p = parameters_[i];
+    if (!has_own_storage(p))  // the memory is its owner's, who goes on with it
+      p.set_data(with_storage(planned(nullptr, p, this), specs_[i].shape, p.options().dtype(compute_)));
+    refuse_reads(p, why, this);
+  }
 }
 
 void WrappedUnit::end_memory() const {
   graphs_.clear();
   for (const at::Tensor& p : parameters_)
-    if (is_in_planned_memory(p) && address_of(p).get_context() == this)  // not of a later model's unit
+    if (is_in_planned_memory(p) && has_own_storage(p) && place_of(p)->unit == this)  // not of a later model's unit
       refuse_reads(p,
                    fmt::format("[wrap] the parameters of '{}' lay in the memory of a Trainer that has gone; call its "
                                "store() before it goes",
@@ -164,7 +189,10 @@ void WrappedUnit::own(int index, const at::Tensor& value) const {
   const c10::InferenceMode off(false);
   const at::NoGradGuard no_grad;
   at::Tensor parameter = parameters_[index];
-  parameter.set_data(movable(value.reshape(parameter.sizes()).to(compute_, /*non_blocking=*/false, /*copy=*/true)));
+  const at::Tensor own = value.reshape(specs_[static_cast<size_t>(index)].shape)
+                             .to(compute_, /*non_blocking=*/false, /*copy=*/true)
+                             .contiguous();
+  parameter.set_data(movable(own, parameter));
 }
 
 std::vector<int64_t> WrappedUnit::versions() const {
@@ -232,7 +260,7 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const Paramete
     const RanksInUse recording(ranks_, forward_rows_);
     const Graph graph = build(t);
     memory_.graph_bytes = watch.live();
-    changes_input_ = example.inputs._version() != version;
+    changes_input_ = first || example.inputs._version() != version;  // a first part may do so now and then
     strange = strange_leaves(graph, names);
     const RanksInUse backward(ranks_, backward_rows_);
     if (graph.output.is_floating_point()) {
@@ -249,7 +277,7 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first, const Paramete
         fmt::format("[wrap] '{}' computes with a tensor of shape [{}] that requires gradients and is a parameter of no "
                     "part; register it in its module before wrap (register_parameter), or detach it",
                     name(), fmt::join(alive->lock()->sizes(), ", ")));
-  is_probed_ = true;
+  if (part_.count) count_ = part_.count();
   output_shape_ = output.sizes().vec();
   const bool draws = !at::equal(random_state(), state);
   if (draws) set_random_state(state);
@@ -299,13 +327,9 @@ std::vector<at::Tensor> WrappedUnit::buffers() const {
 }
 
 uint64_t WrappedUnit::frozen_values() const {
-  std::set<std::string> divided;
-  for (const NamedLayer& layer : part_.layers)
-    for (const ParallelLayer::Divided& d : layer.divided)
-      divided.insert(layer.name.empty() ? d.name : layer.name + "." + d.name);
   uint64_t value = 0;
   for (const NamedTensor& p : part_.frozen) {
-    if (divided.contains(p.name)) continue;
+    if (divided_.contains(p.tensor.unsafeGetTensorImpl())) continue;
     const at::Tensor values = p.tensor.detach().contiguous();
     value = base::mix_key(value, base::hash_text(p.name));
     value = base::mix_key(value, base::hash_text({static_cast<const char*>(values.const_data_ptr()), values.nbytes()}));
@@ -363,7 +387,7 @@ void WrappedUnit::bind(const UnitTensors& t) const {
     void* const address = t.parameters[i].data_ptr();
     at::Tensor parameter = parameters_[i];
     if (!is_in_planned_memory(parameter)) check_kind(i);
-    at::DataPtr data = planned(address, parameter.device(), this);
+    at::DataPtr data = planned(address, parameter, this);
     if (!can_move(parameter)) {  // also one that refuses to be read
       const at::NoGradGuard no_grad;
       parameter.set_data(with_storage(std::move(data), specs_[i].shape, parameter.options()));
@@ -388,13 +412,7 @@ WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
   const auto version = [](const at::Tensor& parameter) { return parameter._version(); };
   std::vector<int64_t> before;
   std::ranges::transform(parameters_, std::back_inserter(before), version);
-  const auto first_input = x._version();
   g.output = is_loss() ? part_.loss(x, t.targets) : part_.forward(x);
-  if (!changes_input_ && is_probed_ && !t.input.defined() && x._version() != first_input)
-    throw UsageError(
-        fmt::format("[wrap] '{}' changes its input in place, and did not in the example's pass; build the model with "
-                    "its modules in training mode",
-                    name()));
   for (size_t i = 0; i < before.size(); ++i)
     if (version(parameters_[i]) != before[i])
       throw UsageError(fmt::format(

@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/model/wrap.h"
@@ -49,6 +50,8 @@ class WrappedUnit : public Unit {
   /// `ranks`: those of the parallel layers; null without mesh.tp.
   WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute, TensorRanksPtr ranks);
 
+  /// The tensors, by TensorImpl, of which ranks of mesh.tp hold parts of their own.
+  void know_divided(std::set<const void*> divided) { divided_ = std::move(divided); }
   /// Runs the part once; returns its output (of the last part: the loss) and stores its shape and memory. `names`: the
   /// trainable parameters of all parts.
   /// Errors    UsageError if the part computes with a parameter that it does not register
@@ -122,8 +125,9 @@ class WrappedUnit : public Unit {
   std::vector<int64_t> output_shape_;
   AllocatorMemory memory_;
   TensorRanksPtr ranks_;
+  std::set<const void*> divided_;
   std::vector<TrafficRow> forward_rows_, backward_rows_;
-  bool changes_input_ = false, is_probed_ = false;  // the first: in place
+  bool changes_input_ = false;  // in place
   std::set<std::string> reached_;
   bool passes_gradients_ = false;
   mutable std::vector<at::Tensor> initial_;

@@ -131,7 +131,7 @@ void use_newest_of_a_run(std::string& model) {
 
 }  // namespace
 
-void place_run(ParsedSettings& parsed) {
+void place_run(ParsedSettings& parsed, bool owns_out_dir) {
   Settings& s = parsed.settings;
   const bool goes_on = s.resume.from == From::newest || s.resume.from == From::newest_if_any;
   const auto refuse_both = [&s] {
@@ -151,9 +151,12 @@ void place_run(ParsedSettings& parsed) {
     s.model.name.clear();
     parsed.provenance["model"] = {};
   } else if (s.resume.from == From::folder) {
-    const auto run = run_of(s.resume.folder);
+    std::error_code missing;
+    auto run = run_of(s.resume.folder);
+    if (!run) run = run_of(fs::canonical(s.resume.folder, missing));  // a link's end says where the run lies
     if (run && !parsed.given("out_dir")) s.out_dir = run->string();
-    if (!run && !parsed.given("out_dir") && base::is_file(fs::path(s.resume.folder) / checkpoint::kStateName))
+    if (owns_out_dir && !run && !parsed.given("out_dir") &&
+        base::is_file(fs::path(s.resume.folder) / checkpoint::kStateName))
       throw UsageError(
           fmt::format("{} is a checkpoint that was renamed, so nothing says where its run lies; name a folder to go on "
                       "in with --out_dir",

@@ -12,8 +12,9 @@ namespace trireme::train {
 /// If the command names a run (by `resume FOLDER`, or as its first word with `resume true` or `auto`) and no out_dir,
 /// the run continues in its own out_dir. Called before anything looks into out_dir.
 ///
-/// Errors    UsageError if overwrite would remove the run that is to be resumed
-void place_run(ParsedSettings& parsed);
+/// Errors    UsageError if overwrite would remove the run that is to be resumed; with `owns_out_dir` (a command that
+///           writes there), for a checkpoint that was renamed and so tells no run
+void place_run(ParsedSettings& parsed, bool owns_out_dir = false);
 
 /// Takes over the settings of the checkpoint that is resumed. If the folders of its model and tokenizer are gone, both
 /// are read from the checkpoint. If the model or a reference is a run's folder, the newest checkpoint in it is meant. A

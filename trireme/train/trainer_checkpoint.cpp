@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <set>
 
 #include "trireme/base/error.h"
@@ -85,8 +84,10 @@ void refuse_another_model(const fs::path& folder, const model::Model& model) {
   for (const std::string& name : own)
     if (!saved.has_tensor(name)) refuse(name, "only this trainer's");
   for (const auto& [name, stored] : saved.tensors) {
-    const auto after = own.upper_bound(name);  // "net.weight.exp_avg" is the optimizer's of "net.weight"
-    if (after == own.begin() || !(name + ".").starts_with(*std::prev(after) + ".")) refuse(name, "only theirs");
+    size_t end = name.size();  // "net.weight.exp_avg" is the optimizer's of "net.weight"
+    while (end != std::string::npos && !own.contains(name.substr(0, end)))
+      end = end == 0 ? std::string::npos : name.rfind('.', end - 1);
+    if (end == std::string::npos) refuse(name, "only theirs");
   }
 }
 
