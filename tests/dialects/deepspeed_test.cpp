@@ -420,6 +420,8 @@ TEST(DeepSpeed, AKeyThatItDoesNotHaveIsToldWithTheNearest) {
             "  ds.json:1: {\"train_batch_sizes\": 4, \"zero_optimization\": {}}\n  the nearest is train_batch_size");
   EXPECT_THAT(refused(R"({"train_batch_size": 4, "stage": 3})"), HasSubstr("there is zero_optimization.stage"));
   EXPECT_THAT(refused(R"({"zero_optimization": {"stagee": 3}})"), HasSubstr("the nearest is zero_optimization.stage"));
+  EXPECT_THAT(refused(R"({"zero_optimization": {}, "optimzer": {"type": "AdamW"}})"),
+              HasSubstr("the nearest is optimizer"));
 }
 
 TEST(DeepSpeed, AMapOfWhichNothingIsTakenIsToldOnce) {

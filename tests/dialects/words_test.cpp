@@ -281,7 +281,7 @@ TEST(Hydra, TunixsNamesOfMatricesAreOurs) {
             std::vector<std::string>{".*q_proj|.*(k_proj|v_proj)|.*o_proj|.*gate_proj"});
   EXPECT_EQ(targets(".*qkv_einsum"), std::vector<std::string>{".*(q_proj|k_proj|v_proj)"});
   EXPECT_THAT(refused_words("model.mesh_shape=[[2,1],[fsdp,tp]] model.lora_module_path=.*gating_einsum"),
-              HasSubstr("names matrices that have no name here"));
+              HasSubstr("names matrices by a part that is not known here"));
 }
 
 TEST(Trl, RatesWarmUpSavesAndEvaluationsAreThoseOfTransformers) {
@@ -500,6 +500,11 @@ TEST(Trl, RewardsOfPythonAreReplacedWithTheirWeights) {
   EXPECT_EQ(of("--reward.functions [exact,number]").weights, (std::vector<std::string>{"1.0", "0.1"}));
   EXPECT_EQ(of("--reward.command [python3,judge.py]").functions, std::vector<std::string>{"command"});
   EXPECT_EQ(of("--reward.command [python3,judge.py]").weights, std::nullopt);
+  EXPECT_EQ(
+      read_text("grpo.yaml", "num_generations: 4\nmax_steps: 40\nreward_weights: [1.0, 0.1]\nreward_funcs: [a, b]\n",
+                "--reward.command [python3,judge.py] --grpo.prompts p.jsonl", "grpo")
+          .settings.reward.weights,
+      std::nullopt);
   EXPECT_THAT(
       refusal_of("grpo.yaml", "num_generations: 14\nper_device_train_batch_size: 16\nmax_steps: 4\n", "", "grpo"),
       HasSubstr("; --devices says how many ranks there are"));

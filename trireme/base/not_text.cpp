@@ -70,6 +70,23 @@ bool is_safetensors(std::string_view begin) {
   return begin.size() > 8 && begin[8] == '{' && begin.substr(4, 4) == "\0\0\0\0"sv;
 }
 
+// The last character may be cut off.
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const size_t length = c < 0x80                ? 1
+                          : c >= 0xC2 && c < 0xE0 ? 2
+                          : c >= 0xE0 && c < 0xF0 ? 3
+                          : c >= 0xF0 && c < 0xF5 ? 4
+                                                  : 0;
+    if (length == 0) return false;
+    for (size_t k = i + 1; k < std::min(i + length, text.size()); ++k)
+      if ((static_cast<unsigned char>(text[k]) & 0xC0) != 0x80) return false;
+    i += length;
+  }
+  return true;
+}
+
 // Backspace to carriage return, and the escape of colours.
 bool is_of_text(unsigned char c) { return (c >= '\b' && c <= '\r') || c == 0x1B; }
 
@@ -88,7 +105,8 @@ const Kind* kind_of(std::string_view begin, const std::filesystem::path& path) {
   const std::string_view head = begin.substr(0, kTellingBytes);
   const bool has_zeros = std::ranges::count(head, '\0') * kMost > std::ssize(head);
   const auto controls = std::ranges::count_if(head, [](unsigned char c) { return c < ' ' && !is_of_text(c); });
-  if (!has_zeros && (controls < kMost || controls * kMost <= std::ssize(head))) return nullptr;
+  // Separators such as 0x01 and 0x1F stand in texts, too.
+  if (!has_zeros && (controls < kMost || controls * kMost <= std::ssize(head) || is_utf8(head))) return nullptr;
   const bool is_named = path.extension() == ".bin" || path.extension() == ".npy";
   return has_zeros ? (is_named ? &kTokenFile : &kZeros) : (is_named ? &kNumbers : &kControls);
 }

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <iterator>
 #include <vector>
 
@@ -146,9 +147,13 @@ std::string shell_quoted(std::string_view word) {
 std::string make_a_folder_of(const std::string& file) {
   if (file.ends_with(".safetensors"))
     return fmt::format("{} is one safetensors file: name its folder, where config.json is", file);
-  if (file.ends_with(".json")) return fmt::format("{} is one file of a model's folder: name the folder", file);
+  std::string lower = file;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string magic(4, ' ');
+  std::ifstream(file, std::ios::binary).read(magic.data(), std::ssize(magic));
+  if (lower.ends_with(".json")) return fmt::format("{} is one file of a model's folder: name the folder", file);
   for (const std::string_view end : {".gguf", ".pth", ".pt", ".bin", ".ckpt"})
-    if (file.ends_with(end))
+    if (lower.ends_with(end) || magic == "GGUF")
       return fmt::format("{} is a file; make a model's folder of it: trireme convert {} OUT", file, shell_quoted(file));
   return fmt::format("{} is a file, and a model is a folder with config.json and weights: name that", file);
 }

@@ -146,7 +146,7 @@ int data_show(const ParsedSettings& parsed) {
   const std::vector<std::filesystem::path> paths(parsed.list.begin(), parsed.list.end());
   data::refuse_unread(paths, source, [&](const std::string& key) { return parsed.typed(key); });
   for (const std::string& path : parsed.list) {
-    if (data::TokenSet::exists(path)) {
+    if (data::TokenSet::is_named_by(path)) {
       show_set(path, parsed.settings);
       continue;
     }

@@ -109,7 +109,10 @@ void check_run(const ParsedSettings& parsed) {
 // The settings with what a task decides, such as the dropout that rewards leave out. What it refuses is told later.
 ParsedSettings as_run(const ParsedSettings& parsed) try {
   ParsedSettings run = parsed;
-  if (!run.settings.model.name.empty()) complete_task(run);
+  const Settings& s = parsed.settings;
+  if (s.model.name.empty()) return run;
+  if (s.task == train::Learning::classify && !model::config_of(s.model).is_classifier()) return run;  // data say labels
+  complete_task(run);
   return run;
 } catch (const UsageError&) {
   return parsed;

@@ -71,6 +71,12 @@ void print_distances(adapt::ModelPlace place, const fs::path& out, const std::st
 int run_merge_lora(Arguments arguments) {
   if (const auto code = answer_help(arguments, kMergeUsage)) return *code;
   std::vector<std::string> words(arguments.begin(), arguments.end());
+  const auto is_adapter = [](const std::string& word) { return word == "--adapter" || word.starts_with("--adapter="); };
+  if (std::ranges::any_of(words, is_adapter) && !words[0].starts_with("--") && words[0].find('=') == std::string::npos)
+    throw UsageError(fmt::format(
+        "error: {0} and --adapter are two adapters here\n  the base is named with --base: trireme merge_lora "
+        "ADAPTER --base {0}",
+        words[0]));
   for (const std::string_view name : {"--checkpoint_dir", "--adapter"})  // LitGPT's, and generate's
     for (std::string& word : words)
       if (word == name || word.starts_with(std::string(name) + "=")) word.replace(0, name.size(), "--convert.source");

@@ -250,7 +250,7 @@ void look_at_data(const ParsedSettings& parsed) {
     if (const std::string told = data::splits_learned_alike(path); !told.empty() && environment.global_rank <= 0)
       base::warn("{}", told);
   if (s.data.val_data_path) paths.emplace_back(*s.data.val_data_path);
-  const bool has_set = std::ranges::any_of(paths, data::TokenSet::exists);
+  const bool has_set = std::ranges::any_of(paths, data::TokenSet::is_named_by);
   data::refuse_unread(paths, train::conversation_source(s), [&](const std::string& key) {
     // A set's long conversations are cut when they are packed; a sample reply looks for what is learned.
     if (has_set && key == "data.long_conversations" && s.data.packing != data::Packing::wrapped) return false;

@@ -184,8 +184,20 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
       return table.section_of(key) == &section && reads(key);
     });
   };
+  // A sentence that names settings names one that the command reads.
+  const auto names_unread_alone = [&](std::string_view sentence) {
+    bool names_any = false;
+    for (const std::string& key : table.keys()) {
+      if (key.find('.') == std::string::npos || sentence.find(key) == std::string_view::npos) continue;
+      if (!reads || reads(key)) return false;
+      names_any = true;
+    }
+    return names_any;
+  };
   for (const std::string& word : {joined(unknown_key), std::string(leaf)})
-    if (const OtherWords* row = look_up(table, word, false, has_read)) return std::string(row->sentence);
+    if (const OtherWords* row = look_up(table, word, false, has_read);
+        row != nullptr && !names_unread_alone(row->sentence))
+      return std::string(row->sentence);
   std::vector<std::string> keys;
   std::ranges::copy_if(table.keys(), std::back_inserter(keys),
                        [&](const std::string& key) { return !reads || reads(key); });

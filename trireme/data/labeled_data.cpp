@@ -21,6 +21,7 @@ using Row = LabeledDataset::Row;
 struct Texts {
   std::vector<Row> rows;
   std::vector<int64_t> by_label;
+  std::set<int32_t> ends;
   int64_t cut = 0, tokens = 0, bytes = 0;
   uint64_t hash = 0;
 };
@@ -34,6 +35,7 @@ Texts encoded(const std::vector<LabeledText>& texts, const TextEncoder& encoder,
     ++all.by_label[static_cast<size_t>(label)];
     all.cut += e.cut ? 1 : 0;
     all.tokens += std::ssize(e.tokens);
+    all.ends.insert(e.tokens.back());
     all.bytes += std::ssize(text.text);
     const std::string key = fmt::format("{} {} {}", all.hash, label, text.text);
     all.hash = base::hash_text(key);
@@ -94,6 +96,7 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
         encoded(read_labeled_texts(options.val_data_path, s.text_field, /*needs_labels=*/true), encoder, labels);
     val = std::move(held_out.rows);
     all.cut += held_out.cut;
+    all.ends.merge(held_out.ends);
     d.val_tokens = held_out.tokens;
     d.held_out_hash = held_out.hash;
     held_out_from = " (" + options.val_data_path.string() + ")";
@@ -126,6 +129,7 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
                  fmt::format("{} (fingerprint {})", tokenizer.name(), base::checksum_text(tokenizer.fingerprint())));
   d.identity.add("train.max_seq_length", fmt::format("{}", sequence));
   d.identity.add("data.seed", fmt::format("{}", s.seed));
+  result.ends = std::move(all.ends);
   result.about = fmt::format(
       "{} with {} ({}), {} for training, {} held out{}; {}; order seed {}\n"
       "         {:.1f} % of the places of a text hold tokens",

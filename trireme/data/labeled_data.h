@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ class TextEncoder {
 
 struct LabeledData {
   TrainingData data;
+  std::set<int32_t> ends;  ///< last tokens of all texts
   std::string about;  ///< "5,000 texts with 2 labels (no 48 %, yes 52 %), ..."
 };
 

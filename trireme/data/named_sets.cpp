@@ -111,7 +111,7 @@ const NamedSet* find_named_set(Corpus name) {
 
 SetFiles find_files(const NamedSet& set, const std::optional<std::string>& given) {
   std::error_code ignored;
-  if (given && TokenSet::exists(*given)) return {.train = {*given}};
+  if (given && TokenSet::is_named_by(*given)) return {.train = {*given}};
   if (given && !fs::exists(*given, ignored))
     refuse(set, set.file == nullptr ? fmt::format("is looked for at {}, which does not exist", *given)
                                     : fmt::format("reads {}, and {} does not exist", files_text(set), *given));

@@ -145,7 +145,7 @@ void require_known_ids(const TokenSet& set, const fs::path& path, const SourceOp
 bool is_of_unknown_tokenizer(const TokenSet& set) { return !set.about() || set.about()->tokenizer_fingerprint == 0; }
 
 int64_t most_tokens(const fs::path& path, const SourceOptions& options) {
-  if (TokenSet::exists(path)) return TokenSet::open(path).num_tokens();
+  if (TokenSet::is_named_by(path)) return TokenSet::open(path).num_tokens();
   if (const auto conversations = options.conversations.files(path); !conversations.empty()) {
     constexpr int64_t kMarksPerByte = 64;  // a template may put that many tokens around a record of few bytes
     int64_t bytes = 0;
@@ -160,7 +160,7 @@ int64_t most_tokens(const fs::path& path, const SourceOptions& options) {
 
 std::shared_ptr<const TokenSet> open_source(const fs::path& path, const text::Tokenizer& tokenizer,
                                             const SourceOptions& options) {
-  if (!TokenSet::exists(path)) return tokenized(path, tokenizer, options);
+  if (!TokenSet::is_named_by(path)) return tokenized(path, tokenizer, options);
   auto set = std::make_shared<const TokenSet>(TokenSet::open(path));
   const auto& about = set->about();
   if (is_of_unknown_tokenizer(*set)) {

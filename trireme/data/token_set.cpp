@@ -46,8 +46,12 @@ void check_about(const TokenSetAbout& about, const TokenSet& set, const fs::path
 }  // namespace
 
 bool TokenSet::exists(const fs::path& prefix) {
-  const bool is_another_file = prefix_of(prefix) == prefix && base::is_file(prefix);  // a text t.txt beside t.txt.idx
-  return (!is_another_file && base::is_file(beside(prefix_of(prefix), ".idx"))) || is_litdata(prefix);
+  return base::is_file(beside(prefix_of(prefix), ".idx")) || is_litdata(prefix);
+}
+
+bool TokenSet::is_named_by(const fs::path& path) {
+  const bool is_another_file = prefix_of(path) == path && base::is_file(path);  // a text t.txt beside t.txt.idx
+  return !is_another_file && exists(path);
 }
 
 TokenSet TokenSet::open(const fs::path& given) {

@@ -76,6 +76,8 @@ class TokenSet {
 
   /// True if open(prefix) would find a set.
   static bool exists(const std::filesystem::path& prefix);
+  /// Whether who names this path as data means a set: a text of that very name counts before it.
+  static bool is_named_by(const std::filesystem::path& path);
 
   int64_t num_tokens() const { return view_.size(); }
   int64_t num_documents() const { return num_documents_; }

@@ -39,7 +39,7 @@ struct Found {
 };
 
 Found find(const fs::path& path, const ConversationSource& source, bool asks_for_records) {
-  if (TokenSet::exists(path)) {
+  if (TokenSet::is_named_by(path)) {
     const auto about = TokenSet::open(path).about();
     const std::string chat = about ? about->chat_template : "";
     return {chat.empty() ? kTextSet : kChatSet,
@@ -54,7 +54,7 @@ Found find(const fs::path& path, const ConversationSource& source, bool asks_for
 }
 
 std::optional<Found> find_if_there(const fs::path& path, const ConversationSource& source, bool asks_for_records) try {
-  if (!TokenSet::exists(path) && !fs::exists(path)) return std::nullopt;
+  if (!TokenSet::is_named_by(path) && !fs::exists(path)) return std::nullopt;
   return find(path, source, asks_for_records);
 } catch (const UsageError&) {
   return std::nullopt;

@@ -35,8 +35,9 @@ void adapted_modules(Reading& r, const Given& entry) {
     for (size_t at; (at = pattern.find(theirs)) != std::string::npos;) pattern.replace(at, theirs.size(), ours);
   if (pattern.find("einsum") != std::string::npos)
     return r.refuse(
-        entry, fmt::format("{} names matrices that have no name here", entry.text),
-        "those of attention are q_einsum, kv_einsum and attn_vec_einsum, or q_proj, k_proj, v_proj and o_proj");
+        entry, fmt::format("{} names matrices by a part that is not known here", entry.text),
+        "write each of attention's by its whole name: q_einsum, kv_einsum and attn_vec_einsum, or q_proj, k_proj, "
+        "v_proj and o_proj");
   r.set("lora.target_modules", pattern, entry);
 }
 

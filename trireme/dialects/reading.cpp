@@ -231,6 +231,12 @@ void Reading::refuse_unknown(const Given& entry) {
     if (other_leaf == leaf) elsewhere.emplace_back(row.key);
   }
   std::string hint;
+  std::vector<std::string> maps;
+  for (const Row& row : dialect_.rows)
+    if (const size_t end = row.key.find('.'); end != std::string_view::npos) maps.emplace_back(row.key.substr(0, end));
+  if (const auto near = base::nearest(top.substr(0, top.empty() ? 0 : top.size() - 1), maps);
+      near && std::ranges::none_of(dialect_.rows, is_in))
+    hint = fmt::format("the nearest is {}", *near);
   if (const auto near = base::nearest(leaf, beside)) hint = fmt::format("the nearest is {}{}", map, *near);
   if (elsewhere.size() == 1) hint = fmt::format("there is {}", elsewhere[0]);  // the right name in the wrong place
   if (hint.empty())

@@ -97,9 +97,10 @@ void trl_rewards(Reading& r, const Given& entry) {
 
 void trl_weights(Reading& r, const Given& entry) {
   const Given* theirs = r.find("reward_funcs");
-  const std::string ours = r.known("reward.functions").value_or("");
-  const auto count = [](const std::string& list) { return 1 + std::ranges::count(list, ','); };
-  if (theirs != nullptr && r.is_given("reward.functions") && count(ours) != std::ssize(entry.items))
+  // reward.command alone is one reward; reward_funcs becomes it, perhaps behind this key.
+  const std::string ours = r.counts_more("reward.functions") ? r.known("reward.functions").value_or("") : "";
+  const bool replaced = r.counts_more("reward.functions") || r.is_given("reward.command");
+  if (theirs != nullptr && replaced && 1 + std::ranges::count(ours, ',') != std::ssize(entry.items))
     return r.ignore(entry, "they weigh the file's own rewards; reward.weights weighs others");
   r.set("reward.weights", entry.text, entry);
 }

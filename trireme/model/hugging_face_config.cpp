@@ -394,7 +394,7 @@ json text_half(const json& whole, const TextHalf& half, const std::string& sourc
   text["model_type"] = half.text;
   // Of a classifier, the whole has the class and the labels.
   for (const char* key : {"architectures", "id2label", "label2id", "num_labels", "problem_type"})
-    if (whole.contains(key) && !text.contains(key)) text[key] = whole.at(key);
+    if (whole.contains(key) && !whole.at(key).is_null()) text[key] = whole.at(key);
   if (std::string_view(half.whole) == "gemma3") text["final_logit_softcapping"] = nullptr;  // not in the whole model
   if (const auto quantized = whole.find("quantization_config"); quantized != whole.end())
     text["quantization_config"] = *quantized;

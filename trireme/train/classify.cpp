@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -13,7 +14,6 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/data/labeled_data.h"
 #include "trireme/settings/derived.h"
-#include "trireme/text/around_text.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/sample_task.h"
@@ -33,7 +33,10 @@ data::LabeledData load_texts(const Settings& settings, const model::ModelConfig&
 class Classification : public SampleTask {
  public:
   Classification(Session& session, std::unique_ptr<text::Tokenizer> tokenizer, data::LabeledData texts)
-      : SampleTask(session, std::move(texts.data)), tokenizer_(std::move(tokenizer)), about_(std::move(texts.about)) {}
+      : SampleTask(session, std::move(texts.data)),
+        tokenizer_(std::move(tokenizer)),
+        about_(std::move(texts.about)),
+        ends_(std::move(texts.ends)) {}
 
   std::string restore(RunState& state) override {
     std::string changed = SampleTask::restore(state);
@@ -60,14 +63,14 @@ class Classification : public SampleTask {
     const auto known = base::parse_json_if_sound<nlohmann::ordered_json>(config.source_json);
     if (known.is_object() && known.contains("pad_token_id") && !known["pad_token_id"].is_null()) return;
     const auto id = text::pad_token_in(files, *tokenizer_);
-    // One that the tokenizer puts behind each text was judged at; named, transformers would judge before it.
-    const std::vector<int32_t> behind = text::around_text(*tokenizer_).behind;
-    if (id && *id < config.vocab_size && std::ranges::find(behind, *id) == behind.end()) config.pad_token_id = *id;
+    // One that ends a text of this run was judged at; named, transformers would judge before it.
+    if (id && *id < config.vocab_size && !ends_.contains(*id)) config.pad_token_id = *id;
     lacks_padding_ = !config.pad_token_id;
   }
 
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::string about_;
+  std::set<int32_t> ends_;  ///< tokens that texts end with
   bool lacks_padding_ = false;
 };
 
