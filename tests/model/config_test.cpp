@@ -298,6 +298,32 @@ TEST(ModelConfig, MoreBlocksContinueThePatternOfWindows) {
             "fffsfffs");
 }
 
+TEST(ModelConfig, WordsThatTransformersTakesAreRead) {
+  const ModelConfig yarn = parse_hugging_face_config(
+      R"({"model_type": "llama", "hidden_act": "swish", "max_position_embeddings": 128,
+          "rope_scaling": {"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 32,
+                           "mscale": -0.5, "mscale_all_dim": 0.5}})",
+      "config.json");
+  EXPECT_EQ(yarn.rope_scaling.factor, 4);
+  ModelConfig trained = yarn;
+  trained.max_position_embeddings = 64;  // so that the file is written anew
+  const ModelConfig read = parse_hugging_face_config(trained.to_hugging_face_json("float32"), "config.json");
+  EXPECT_EQ(read.rope_scaling.mscale, -0.5);
+  EXPECT_EQ(read.rope_scaling.factor, 4);
+  const ModelConfig half = parse_hugging_face_config(
+      R"({"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": {"model_type": "gemma3_text",
+          "pad_token_id": 0, "eos_token_id": 7}})",
+      "config.json");
+  EXPECT_EQ(half.padding(), 0);
+  EXPECT_THAT(half.to_hugging_face_json("float32"), testing::HasSubstr("106"));
+  try {
+    parse_hugging_face_config(R"({"model_type": "mistral3", "text_config": {"model_type": "helium"}})", "config.json");
+    ADD_FAILURE();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("text_config is of type helium"));
+  }
+}
+
 TEST(ModelConfig, TheOwnTypeChangesNothing) {
   const ModelConfig c = parse_hugging_face_config(
       R"({"model_type": "qwen2", "num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 8,

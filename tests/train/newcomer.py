@@ -76,6 +76,8 @@ ANSWERS = [
     ("convert_config --config run.yaml --output made.yaml", 2, ["made.yaml is there already", "--overwrite true"]),
     ("convert_config --config run.yaml --output made.yaml --overwrite true", 0, ["wrote made.yaml"]),
     ("launch --nproc_per_node 2 convert {run} other", 2, ["trireme convert runs in one process"]),
+    ("pretrain llama-5m --train.max_steps 1 --out_dir ~/x", 2, ["out_dir ~/x would be a folder of the name ~ here", "$HOME/x"]),
+    ("pretrain llama-5m --train.max_steps 1 --out_dir s3://bucket/x", 2, ["out_dir s3://bucket/x is an address", "name a folder"]),
     ("merge_lora --adapter {run}", 2, ["holds no adapter"]),
     ("pretrain llama-5m --train.max_steps 1 --data TextFiles --data.train_data_path ids.bin --out_dir none", 2, ["ids.bin holds control characters", "is not read as text"]),
     ("finetune_lora {run} --data JSON --data.json_path records.jsonl", 2, ["records.jsonl:1: this is no conversation"]),

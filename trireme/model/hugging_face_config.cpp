@@ -264,7 +264,8 @@ ModelConfig read_llama_like(KeyReader& keys, ModelConfig c) {
   else if (a == A::starcoder2)
     c.activation = read_activation(keys, "hidden_act", "gelu_pytorch_tanh");
   else
-    keys.require("hidden_act", "silu");
+    keys.has("hidden_act") && keys.at("hidden_act") == "swish" ? keys.know("hidden_act")  // the same by another name
+                                                               : keys.require("hidden_act", "silu");
   if (a == A::granite)
     for (const auto& [key, field] : kMultipliers) c.*field = keys.take_positive(key, c.*field);
   if (a == A::smollm3) read_unrotated(keys, c);

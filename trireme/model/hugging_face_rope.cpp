@@ -74,10 +74,11 @@ RopeScaling read_scaling(KeyReader& keys, ModelConfig& c) {
     return s;
   }
   const bool by_wave = s.type == RopeScaling::Type::llama3;
+  const bool follows = s.type == RopeScaling::Type::yarn && keys.contains("factor") && !keys.has("factor");  // null
   for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"})
-    if (!keys.has(key) && (by_wave || std::string(key) == "factor"))
+    if (!keys.has(key) && (by_wave || (std::string(key) == "factor" && !follows)))
       throw UsageError(fmt::format("{}: rope type {} needs a {}, and there is none", keys.source(), type, key));
-  s.factor = keys.take("factor", s.factor);
+  s.factor = keys.take("factor", s.factor, s.factor);
   if (s.type == RopeScaling::Type::linear) return s;
   if (s.type == RopeScaling::Type::dynamic) {
     s.original_max_position_embeddings = double(c.max_position_embeddings);
@@ -89,6 +90,7 @@ RopeScaling read_scaling(KeyReader& keys, ModelConfig& c) {
     s.high_freq_factor = keys.take("high_freq_factor", s.high_freq_factor);
     return s;
   }
+  if (follows) s.factor = double(c.max_position_embeddings) / s.original_max_position_embeddings;
   s.beta_fast = keys.take("beta_fast", s.beta_fast, s.beta_fast);
   s.beta_slow = keys.take("beta_slow", s.beta_slow, s.beta_slow);
   s.mscale = keys.take("mscale", s.mscale, s.mscale);

@@ -387,12 +387,11 @@ void WrappedUnit::bind(const UnitTensors& t) const {
     void* const address = t.parameters[i].data_ptr();
     at::Tensor parameter = parameters_[i];
     if (!is_in_planned_memory(parameter)) check_kind(i);
-    at::DataPtr data = planned(address, parameter, this);
     if (!can_move(parameter)) {  // also one that refuses to be read
       const at::NoGradGuard no_grad;
-      parameter.set_data(with_storage(std::move(data), specs_[i].shape, parameter.options()));
+      parameter.set_data(with_storage(planned(address, parameter, this), specs_[i].shape, parameter.options()));
     } else if (address_of(parameter).get() != address) {
-      storage_of(parameter).set_data_ptr_noswap(std::move(data));
+      storage_of(parameter).set_data_ptr_noswap(planned(address, parameter, this));
     }
   }
 }

@@ -66,16 +66,24 @@ config::Section section(RunSettings& s) {
                {"predict", &s.predict,
                 "predict what a step takes from what trireme bench calibrate measured here, and compare at the end"},
                {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},
-      .others = {
-          {{"output_dir", "save_dir"}, "the folder for results is out_dir"},
-          {{"resume_from_checkpoint", "load_checkpoint"}, "to continue a run, set resume to true, auto or a folder"},
-          {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
-          {{"tensorboard", "report_to"},
-           "events for TensorBoard are written with train.loggers [tensorboard]; metrics are always in "
-           "out_dir/metrics.jsonl"},
-          {{"logger_name", "wandb", "wandb_", "use_wandb", "mlflow", "project"},
-           "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
-           true}}};
+      .others = {{{"output_dir", "save_dir"}, "the folder for results is out_dir"},
+                 {{"resume_from_checkpoint", "load_checkpoint"},
+                  "to continue a run, set resume to true, auto or a folder"},
+                 {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
+                 {{"tensorboard", "report_to"},
+                  "events for TensorBoard are written with train.loggers [tensorboard]; metrics are always in "
+                  "out_dir/metrics.jsonl"},
+                 {{"logger_name", "wandb", "wandb_", "use_wandb", "mlflow", "project"},
+                  "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
+                  true}},
+      .check = [&s](config::Problems& problems) {
+        if (s.out_dir == "~" || s.out_dir.starts_with("~/"))
+          problems.add(fmt::format("out_dir {} would be a folder of the name ~ here", s.out_dir), {},
+                       "a shell knows ~ only where a word begins: write --out_dir ~/x, and $HOME/x elsewhere");
+        if (s.out_dir.find("://") != std::string::npos)
+          problems.add(fmt::format("out_dir {} is an address, and a run lies in a folder", s.out_dir), {},
+                       "name a folder, for instance one where that place is mounted");
+      }};
 }
 
 config::Section section(TrainSettings& s) {
