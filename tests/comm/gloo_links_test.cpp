@@ -108,10 +108,14 @@ TEST(GlooLinks, StrangersAreHungUpOnAndDisturbNobody) {
   const std::string key = store::Seal::draw_key();
   Ranks ranks(4);
   std::atomic<bool> ends{false};
-  std::vector<base::FileDescriptor> before;  // in the queue before a rank looks
+  const std::string hello = "trireme1" + std::string("\3\0\0\0\0\0\0\0", 8) + std::string(32, 'n');
+  std::vector<base::FileDescriptor> before;  // in the queue before a rank looks; half of them guess a proof
   for (int rank = 0; rank < 4; ++rank)
-    for (int i = 0; i < 40; ++i) before.push_back(ranks.call(rank));
-  std::string hello = "trireme1" + std::string("\3\0\0\0\0\0\0\0", 8) + std::string(32, 'n');
+    for (int i = 0; i < 40; ++i) {
+      before.push_back(ranks.call(rank));
+      if (i % 2 == 0)
+        (void)!send(before.back().get(), (hello + std::string(32, 'p')).data(), hello.size() + 32, MSG_NOSIGNAL);
+    }
   std::jthread stranger([&] {
     std::vector<base::FileDescriptor> kept;
     for (int64_t i = 0; !ends; ++i) {
