@@ -121,21 +121,16 @@ def a_failed_rank_starts_all_again_and_a_late_machine_joins(r, straight):
 
 def a_rank_lost_while_ranks_start_costs_a_restart(r):
     """The other machine's rank waits for it then, and has neither done nor saved anything."""
-    machines = Machines(r, "early", "2:2", launch__max_restarts=2, train__max_steps=20)
-    for name in "ab":
-        machines.start(name)
-    ring.wait_for(lambda: machines.ranks_of("b"), "a rank of machine b", interval=0.002)
-    os.kill(machines.ranks_of("b")[0], signal.SIGKILL)
-    codes = [machines.finish(name) for name in "ab"]
-    ring.check(codes == [0, 0] and "restart 1 of 2" in machines.text("a"), "a rank that is lost while ranks start costs a restart, too", machines.everything())
-    machines = Machines(r, "early-end", "2:2", launch__max_restarts=0, train__max_steps=20)
-    for name in "ab":
-        machines.start(name)
-    ring.wait_for(lambda: machines.ranks_of("b"), "a rank of machine b", interval=0.002)
-    os.kill(machines.ranks_of("b")[0], signal.SIGKILL)
-    codes = [machines.finish(name) for name in "ab"]
-    ring.check(codes == [1, 137] and "signal 9" in machines.text("a"), "and without restarts the job fails on every machine", f"{codes} {machines.everything()}")
-    r.require_nothing_is_left("early", "a rank lost at the start")
+    for out, restarts, wanted, told, what in (("early", 2, [0, 0], "restart 1 of 2", "a rank that is lost while ranks start costs a restart, too"),
+                                              ("early-end", 0, [1, 137], "signal 9", "and without restarts the job fails on every machine")):
+        machines = Machines(r, out, "2:2", launch__max_restarts=restarts, train__max_steps=20)
+        for name in "ab":
+            machines.start(name)
+        ring.wait_for(lambda: machines.ranks_of("b"), "a rank of machine b", interval=0.002)
+        os.kill(machines.ranks_of("b")[0], signal.SIGKILL)
+        codes = [machines.finish(name) for name in "ab"]
+        ring.check(codes == wanted and told in machines.text("a"), what, f"{codes} {machines.everything()}")
+        r.require_nothing_is_left(out, what)
 
 
 def a_late_machine_with_other_settings_is_refused(r, straight):

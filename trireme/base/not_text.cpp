@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
+#include "trireme/base/utf8.h"
 
 namespace trireme::base {
 namespace {
@@ -70,19 +71,12 @@ bool is_safetensors(std::string_view begin) {
   return begin.size() > 8 && begin[8] == '{' && begin.substr(4, 4) == "\0\0\0\0"sv;
 }
 
-// The last character may be cut off.
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const size_t length = c < 0x80                ? 1
-                          : c >= 0xC2 && c < 0xE0 ? 2
-                          : c >= 0xE0 && c < 0xF0 ? 3
-                          : c >= 0xF0 && c < 0xF5 ? 4
-                                                  : 0;
-    if (length == 0) return false;
-    for (size_t k = i + 1; k < std::min(i + length, text.size()); ++k)
-      if ((static_cast<unsigned char>(text[k]) & 0xC0) != 0x80) return false;
-    i += length;
+bool is_utf8(std::string_view begin) {
+  constexpr size_t kLongest = 4;  // the last character may be cut off
+  for (size_t at = 0; at < begin.size();) {
+    const Character c = character_at(begin, at);
+    if (c.code == kIllFormed) return at + kLongest > begin.size();
+    at += static_cast<size_t>(c.bytes);
   }
   return true;
 }

@@ -18,74 +18,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
 #include "trireme/model/autograd_leaves.h"
+#include "trireme/model/wrapped_storage.h"
 
 namespace trireme::model {
 namespace {
-
-// A dense tensor of this shape with its own storage, whose address can be set.
-at::Tensor with_storage(at::DataPtr data, at::IntArrayRef shape, const at::TensorOptions& options) {
-  const int64_t bytes = c10::multiply_integers(shape) * static_cast<int64_t>(options.dtype().itemsize());
-  const auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                             std::move(data), nullptr, false);
-  return at::empty({0}, options).set_(c10::Storage(storage), 0, shape, c10::contiguous_strides(shape));
-}
-
-// What stands behind the address of a storage that a unit has made.
-struct Place {
-  const void* parameter;  ///< whose storage it is, by its TensorImpl: its owner may have given it to others, too
-  const Unit* unit;       ///< that has set the address to planned memory
-  at::Tensor memory;      ///< that is freed with it; undefined in planned memory, which ends with its engine
-};
-void in_own_memory(void* place) { delete static_cast<Place*>(place); }
-void in_planned_memory(void* place) { delete static_cast<Place*>(place); }
-
-// A tensor in the memory of the dense `value`, which is freed when another address is set.
-at::Tensor movable(const at::Tensor& value, const at::Tensor& parameter) {
-  auto* place = new Place{parameter.unsafeGetTensorImpl(), nullptr, value};
-  return with_storage({value.data_ptr(), place, &in_own_memory, value.device()}, value.sizes(), value.options());
-}
-
-at::DataPtr planned(void* address, const at::Tensor& parameter, const Unit* by) {
-  return {address, new Place{parameter.unsafeGetTensorImpl(), by, {}}, &in_planned_memory, parameter.device()};
-}
-
-c10::StorageImpl& storage_of(const at::Tensor& parameter) { return *parameter.storage().unsafeGetStorageImpl(); }
-
-// The address in a parameter's storage, which may refuse to be read.
-const at::DataPtr& address_of(const at::Tensor& parameter) {
-  return storage_of(parameter)._mutable_data_ptr_no_checks();
-}
-
-bool is_in_planned_memory(const at::Tensor& parameter) {
-  return parameter.has_storage() && address_of(parameter).get_deleter() == &in_planned_memory;
-}
-
-// The place of a storage that a unit has made; null for others.
-const Place* place_of(const at::Tensor& parameter) {
-  if (!parameter.has_storage()) return nullptr;
-  const at::DataPtr& data = address_of(parameter);
-  const bool is_ours = data.get_deleter() == &in_own_memory || data.get_deleter() == &in_planned_memory;
-  return is_ours ? static_cast<const Place*>(data.get_context()) : nullptr;
-}
-
-// Whether a unit has made the storage for this parameter. After store() its owner may have given it any other.
-bool has_own_storage(const at::Tensor& parameter) {
-  const Place* place = place_of(parameter);
-  return place != nullptr && place->parameter == parameter.unsafeGetTensorImpl();
-}
-
-// Whether its address can be set: it is all of its own storage, and does not refuse to be read.
-bool can_move(const at::Tensor& parameter) {
-  return has_own_storage(parameter) && address_of(parameter).get() != nullptr && parameter.storage_offset() == 0 &&
-         parameter.is_contiguous() && storage_of(parameter).nbytes() == parameter.nbytes();
-}
-
-// Whoever reads or writes the parameter, or a view of it, gets the sentence. This cannot be taken back: a parameter
-// that gets memory again gets another storage.
-void refuse_reads(const at::Tensor& parameter, const std::string& why, const Unit* by) {
-  storage_of(parameter).set_data_ptr_noswap(planned(nullptr, parameter, by));
-  storage_of(parameter).release_data_and_set_meta_custom_data_ptr_error_msg_(why);
-}
 
 // Copies of tensors, to put back. That counts as no change for autograd: a graph may have saved the tensors.
 class Copies {
@@ -177,7 +113,7 @@ void WrappedUnit::release() const {
 void WrappedUnit::end_memory() const {
   graphs_.clear();
   for (const at::Tensor& p : parameters_)
-    if (is_in_planned_memory(p) && has_own_storage(p) && place_of(p)->unit == this)  // not of a later model's unit
+    if (was_set_by(p, this))  // not by a later model's unit
       refuse_reads(p,
                    fmt::format("[wrap] the parameters of '{}' lay in the memory of a Trainer that has gone; call its "
                                "store() before it goes",
@@ -391,7 +327,7 @@ void WrappedUnit::bind(const UnitTensors& t) const {
       const at::NoGradGuard no_grad;
       parameter.set_data(with_storage(planned(address, parameter, this), specs_[i].shape, parameter.options()));
     } else if (address_of(parameter).get() != address) {
-      storage_of(parameter).set_data_ptr_noswap(planned(address, parameter, this));
+      move_to(parameter, planned(address, parameter, this));
     }
   }
 }
