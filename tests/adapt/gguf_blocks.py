@@ -39,7 +39,7 @@ def values_of(matrix, name):
 def many(r, folder, *more):
     out = r.folder / "texts.jsonl"
     said(r, "generate", folder, "--prompts", r.folder / "prompts.jsonl", "--output", out, "--max_new_tokens", 12, "--temperature", 0, *more)
-    texts = [json.loads(line)["text"] for line in out.read_text().splitlines()]
+    texts = [json.loads(line)["text"] for line in out.read_bytes().splitlines()]
     for file in r.folder.glob("texts.jsonl*"):
         file.unlink()
     return texts

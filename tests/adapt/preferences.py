@@ -67,7 +67,7 @@ def scores(r):
         out = folder / "scores.jsonl"
         result = r.run([r.program, "evaluate", folder / "base", "--score", folder / "texts.jsonl", "--predictions", out, "--precision", "64-true", *map(str, words)])
         ring.require(result.code == 0, f"evaluate --score {' '.join(map(str, words))}", str(result))
-        return [json.loads(line) for line in out.read_text().splitlines()]
+        return [json.loads(line) for line in out.read_bytes().splitlines()]
 
     def theirs(model):
         found = []
@@ -97,7 +97,7 @@ def scores(r):
         result = r.run([r.program, "evaluate", folder / "ids", "--score", folder / "ids.jsonl", "--predictions", folder / "ids-scores.jsonl", "--precision", "64-true",
                         "--devices", "2"])
         ring.check(result.code == code and said in result.err, f"without a tokenizer, evaluate --score of {len(lines)} lines exits with {code}", str(result))
-    found = [json.loads(line) for line in (folder / "ids-scores.jsonl").read_text().splitlines()]
+    found = [json.loads(line) for line in (folder / "ids-scores.jsonl").read_bytes().splitlines()]
     far = max(abs(a - b) for row, (_, values) in zip(found, theirs(base)) for a, b in zip(row["logprobs"], values))
     ring.check(len(found) == 2 and far < 1e-9, f"ids without a tokenizer: within {far:.1e} of transformers'", str(found))
     for line, said in (('{"tokens": [1, 300000]}', '"tokens" holds 300000'), ('{"tokens": [1]}', "no token is left to score"), ('{"prompt": "a"}', 'no text under "completion"'),

@@ -162,7 +162,7 @@ class Judged:
         if self.lora:
             model = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
         wide.widen(model)
-        read = [json.loads(line) for line in self.pairs.read_text().splitlines()]
+        read = [json.loads(line) for line in self.pairs.read_bytes().splitlines()]
         records = datasets.Dataset.from_list([record if "prompt" in record else dpo.extract_prompt(record) for record in read])
         common = {"output_dir": str(self.r.folder / "trl"), "report_to": [], "use_cpu": True, "bf16": False, "fp16": False, "max_length": self.length,
                   "per_device_train_batch_size": BATCH, "gradient_checkpointing": False}

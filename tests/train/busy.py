@@ -22,7 +22,7 @@ def step_seconds(r, name, threads, steps, **variables):
     result = r.run(r.command(name, MODEL, launch__threads_per_rank=threads, train__max_steps=steps, **BATCH), timeout=600,
                    env=ring.environment(**variables))
     ring.require(result.code == 0, f"{name} trains", str(result))
-    rows = [json.loads(line) for line in (r.folder / name / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (r.folder / name / "metrics.jsonl").read_bytes().splitlines()]
     return statistics.median(row["seconds"] for row in rows[1:])
 
 

@@ -51,7 +51,7 @@ def batch_of(rows):
 
 def predict(r, folder, data, out, *more):
     program(r, "evaluate", folder, "--classify", data, "--predictions", out, "--evaluate.json", f"{out}.json", *more)
-    return torch.tensor([json.loads(line)["logits"] for line in out.read_text().splitlines()], dtype=torch.float64)
+    return torch.tensor([json.loads(line)["logits"] for line in out.read_bytes().splitlines()], dtype=torch.float64)
 
 
 def masters(folder):
@@ -116,7 +116,7 @@ def check_training(r, name, folder, model, logits_of, names, rows, data, more=()
     out = r.folder / "out"
     program(r, "finetune_full", folder, "--task", "classify", "--data", "JSON", "--data.json_path", data, "--data.val_data_path", data,
             "--train.global_batch_size", len(rows), "--out_dir", out, "--overwrite", "true", *STEP, *more)
-    got = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["loss"]
+    got = json.loads((out / "metrics.jsonl").read_bytes().splitlines()[-1])["loss"]
     ring.require(abs(got - loss.item()) < tolerance * loss.item(), f"{name}: the loss", f"{got} and {loss.item()}")
     after = masters(next(out.glob("step-*")))
     gradients = names({n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()})
@@ -316,7 +316,7 @@ def check_padding(r):
                 "--train.max_seq_length", length, "--train.global_batch_size", 6, "--train.micro_batch_size", 2, "--out_dir", out, "--overwrite", "true",
                 *(w if w != "64-true" else "32-true" for w in STEP))
         weights = safetensors.load_file(next(out.glob("step-*")) / "model.safetensors")
-        losses.append((json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["loss"], weights))
+        losses.append((json.loads((out / "metrics.jsonl").read_bytes().splitlines()[-1])["loss"], weights))
     for loss, weights in losses[1:]:
         ring.require(loss == losses[0][0], "more padding changes no bit of the loss", f"{loss} and {losses[0][0]}")
         for n, t in weights.items():  # a longer row is summed in other parts
@@ -346,7 +346,7 @@ def check_task(r):
                      "--model.vocab_size", 256, "--model.hidden_size", 32, "--model.intermediate_size", 64, "--model.num_attention_heads", 2,
                      "--train.max_seq_length", 16, "--train.global_batch_size", 64, "--train.micro_batch_size", 16, "--train.max_steps", 200,
                      "--optimizer.lr", 4e-3, "--devices", 2, "--out_dir", out, "--eval.interval", 100, "--launch.threads_per_rank", 1, "--precision", "32-true")
-    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((out / "metrics.jsonl").read_bytes().splitlines()[-1])
     accuracy, f1 = last["measures"]["val_accuracy"], last["measures"]["val_macro_f1"]
     ring.require(accuracy >= 0.95 and f1 >= 0.95 and "val acc" in result.out, "a small task learns to 0.95 held out", f"{last}\n{result}")
     ring.require("none is longer than 16 tokens; order seed" in result.out, "no text is cut", result.out)

@@ -182,7 +182,7 @@ def other_data_is_refused(r):
     result = r.run(command(r, "straight-wrapped", **common, data__seed=7, data__on_change="restart"))
     ring.check(result.code == 0 and "order    begins at sample 0 of the new data: data.seed was 42 and is 7" in result.out,
                "--data.on_change restart begins the new order at its first sample, and says so", str(result))
-    rows = [json.loads(line) for line in (r.folder / "straight-wrapped/ledger/rank0.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (r.folder / "straight-wrapped/ledger/rank0.jsonl").read_bytes().splitlines()]
     first = [row for row in rows if row["step"] == STEPS + 1]
     ring.check(first[0]["samples"][0]["sample"] == 0, f"step {STEPS + 1} learned from sample 0")
 

@@ -28,7 +28,7 @@ def many(r, run, prompts, *words, code=0):
     ring.require(result.code == code, f"generate --prompts {' '.join(map(str, words))}", str(result))
     if code != 0:
         return result.err
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines = [json.loads(line) for line in out.read_bytes().splitlines()]
     out.unlink()
     return lines
 
@@ -87,11 +87,11 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             kills += 1
-    ring.check(kills > 0 and [json.loads(line) for line in out.read_text().splitlines()] == slow,
+    ring.check(kills > 0 and [json.loads(line) for line in out.read_bytes().splitlines()] == slow,
                f"after {kills} kills, every text is there once")
     out.write_text(out.read_text()[:-30])  # torn
     again = r.run(list(map(str, command)))
-    ring.check(again.code == 0 and [json.loads(line) for line in out.read_text().splitlines()] == slow, "a torn last line is written again", str(again))
+    ring.check(again.code == 0 and [json.loads(line) for line in out.read_bytes().splitlines()] == slow, "a torn last line is written again", str(again))
     again = r.run(list(map(str, command)))
     ring.check(again.code == 0 and again.err.strip() == f"nothing to write: {len(slow):,} texts were there", "a file that holds all texts is told", str(again))
     other = r.run([*map(str, command), "--seed", "7"])

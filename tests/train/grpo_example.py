@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def lines_of(file):
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
 with ring.Ring(sys.argv[1]) as r:

@@ -166,7 +166,7 @@ def by_the_programs_of_the_docs(r):
 
         def arrived():
             [file] = [path for path in r.folder.glob(f"{name}-seen*") if path.suffix != ".finished"]
-            return [json.loads(line) for line in file.read_text().splitlines()]
+            return [json.loads(line) for line in file.read_bytes().splitlines()]
 
         rows = [numbers(row) for row in ring.metrics(r.folder / name).values()]
         mine = [{key: value for key, value in row.items() if key in rows[0] or key == "val_loss"} for row in arrived()]

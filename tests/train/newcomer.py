@@ -366,7 +366,7 @@ def the_start_says_what_lies_outside_the_plan(r):
     ring.check("MiB of the program and LibTorch, measured" in line and "of scratch for matrix products (1 thread)" in line, line.strip(), str(result))
     outside = sum(float(part.split(" MiB")[0].split()[-1]) for part in line.split(";") if " MiB" in part)
     planned = float(next(line for line in result.out.splitlines() if line.startswith("memory")).split()[1])
-    resident = json.loads((r.folder / "outside" / "metrics.jsonl").read_text().splitlines()[-1])["rss_bytes"] / 2**20
+    resident = json.loads((r.folder / "outside" / "metrics.jsonl").read_bytes().splitlines()[-1])["rss_bytes"] / 2**20
     ring.check(0.75 * resident < planned + outside < 1.35 * resident,
                f"plan ({planned:.0f} MiB) and what is outside ({outside:.0f}) are about what is resident ({resident:.0f})")
 

@@ -279,7 +279,7 @@ def wait_for(condition, what, timeout=60, interval=0.01, detail=lambda: ""):
 
 def metrics(folder):
     """{step: row} of metrics.jsonl."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
     return {row["step"]: row for row in rows}
 
 

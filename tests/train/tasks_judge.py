@@ -100,7 +100,7 @@ with ring.Ring(sys.argv[1]) as r:
             result = r.run([str(word) for word in command])
             ring.require(result.code == 0, "evaluate --tasks succeeds", str(result))
             found = json.loads((r.folder / "result.json").read_text())["tasks"]
-            lines = [json.loads(line) for line in (r.folder / "questions.jsonl").read_text().splitlines()]
+            lines = [json.loads(line) for line in (r.folder / "questions.jsonl").read_bytes().splitlines()]
             apart, wrong = 0.0, []
             for task, theirs in FILES.items():
                 texts, metrics = [], {}
@@ -109,7 +109,7 @@ with ring.Ring(sys.argv[1]) as r:
                     if task == "mmlu":  # a data set for each subject
                         subject = file.partition("mmlu_")[2]
                         for path in (rows, examples):
-                            mine = [json.loads(line) for line in path.read_text().splitlines()]
+                            mine = [json.loads(line) for line in path.read_bytes().splitlines()]
                             write(path.with_suffix(f".{subject}.jsonl"), [own for own in mine if own["subject"] == subject])
                         rows, examples = (path.with_suffix(f".{subject}.jsonl") for path in (rows, examples))
                     more, more_metrics = judged(hf, file, rows, examples, shots)

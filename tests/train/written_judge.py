@@ -122,7 +122,7 @@ with ring.Ring(sys.argv[1]) as r:
             command += ["--num_fewshot", shots, "--fewshot", "[" + ", ".join(f"{name}={r.folder}/written_examples.jsonl" for name in named) + "]"]
         result = r.run([str(word) for word in command])
         ring.require(result.code == 0, "evaluate --tasks writes answers", str(result))
-        lines = [json.loads(line) for line in (r.folder / "lines.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in (r.folder / "lines.jsonl").read_bytes().splitlines()]
         return json.loads((r.folder / "result.json").read_text())["tasks"], {name: [one for one in lines if one["task"] == name] for name in named}, result
 
     for bos in (False, True):

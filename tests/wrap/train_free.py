@@ -23,7 +23,7 @@ MODEL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "nu
 def write(r, rows, name, count, seed):
     path = r.folder / name
     result = r.run([rows, "write", path, f"count={count}", f"seed={seed}", *SHAPE])
-    texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
+    texts = [json.loads(line)["text"] for line in path.read_bytes().splitlines()]
     ring.require(result.code == 0 and len(texts) == count, f"{count} rows are written", str(result))
     right = [text[1] == ">" and text[2:].strip("_") == LETTERS * text[0] and len(text) == LENGTH + 2 for text in texts]
     ring.require(all(right) and len({text.index(text[0], 2) for text in texts}) == PLACES and len({text[0] for text in texts}) == 26,
