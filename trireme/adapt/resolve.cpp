@@ -185,7 +185,7 @@ std::string text_of(const ModuleNames& names) {
   for (const std::string& entry : targets.list) {
     std::vector<std::string> ends;
     for (const Module& m : modules) ends.push_back(m.name.substr(m.name.rfind('.') + 1));
-    if (const auto near = base::nearest(entry, ends)) hint = fmt::format(" (did you mean {}?)", *near);
+    hint = base::did_you_mean(entry, ends);
     if (!hint.empty()) break;
   }
   throw UsageError(fmt::format("target_modules fits no module of this model: {}{}; its modules are {}, and all-linear",

@@ -48,6 +48,11 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   return best;
 }
 
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  const auto near = nearest(name, candidates);
+  return near ? fmt::format(" (did you mean {}?)", *near) : "";
+}
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
 }

@@ -21,6 +21,9 @@ int edit_distance(std::string_view a, std::string_view b, int most = std::numeri
 /// (one letter may always differ), so that a hint is never absurd.
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);
 
+/// " (did you mean llama?)" of the nearest candidate, or nothing.
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+
 /// "a, b, c" for {a, b, c} and separator ", ".
 std::string join(std::span<const std::string> parts, std::string_view separator);
 

@@ -361,7 +361,7 @@ int run_bench(Arguments arguments) {
     return std::ranges::any_of(rest, is_help) ? print_help(t) : t.run(t, rest);
   }
   throw UsageError(fmt::format("error: there is no trireme bench {}{}; there is {}", arguments[0],
-                               did_you_mean(arguments[0], names), base::join(names, ", ")));
+                               base::did_you_mean(arguments[0], names), base::join(names, ", ")));
 }
 
 }  // namespace trireme::cli

@@ -325,7 +325,7 @@ int run_checkpoint(Arguments arguments) {
   std::vector<std::string> names;
   for (const auto& [name, run] : commands) names.push_back(name);
   throw UsageError(fmt::format("error: there is no trireme checkpoint {}{}\n{}", arguments[0],
-                               did_you_mean(arguments[0], names), kCheckpointUsage));
+                               base::did_you_mean(arguments[0], names), kCheckpointUsage));
 }
 
 }  // namespace trireme::cli

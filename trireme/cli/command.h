@@ -42,9 +42,6 @@ inline bool is_help(std::string_view word) { return word == "--help" || word == 
 /// Prints `text` if a command is called with --help or without any word, and returns the exit code.
 std::optional<int> answer_help(Arguments arguments, const std::string& text);
 
-/// " (did you mean llama?)", or nothing.
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& names);
-
 /// A hint for a subcommand of LitGPT, torchrun or Hugging Face that Trireme does not have; empty for other words.
 std::string hint_for(std::string_view subcommand);
 

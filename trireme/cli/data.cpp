@@ -124,7 +124,7 @@ int run_data(Arguments arguments) {
     return c.run(parsed);
   }
   throw UsageError(fmt::format("error: there is no trireme data {}{}; there is {}", arguments[0],
-                               did_you_mean(arguments[0], names), base::join(names, ", ")));
+                               base::did_you_mean(arguments[0], names), base::join(names, ", ")));
 }
 
 }  // namespace trireme::cli

@@ -21,6 +21,7 @@ int run_doctor(Arguments arguments) {
                         "the rate of a copy. Exit code 1 if a line says FAIL. The figures are those of this moment,\n"
                         "so end other work first.\n\n",
                 .help_groups = {"doctor"},
+                .also_takes = "devices, num_nodes, accelerator, out_dir, comm.*, launch.*",
                 .complete =
                     [](ParsedSettings& parsed) {
                       parsed.settings.train.global_batch_size =

@@ -75,8 +75,9 @@ const ExplainTopic& topic_of(const std::string& name) {
     if (name == t.name) return t;
     names.emplace_back(t.name);
   }
-  throw UsageError(
-      fmt::format("error: there is no topic {}{}\n{}", name, did_you_mean(name, names), explain_overview()));
+  const std::string hint = is_setting(name) ? fmt::format("; trireme explain settings {} explains this setting", name)
+                                            : base::did_you_mean(name, names);
+  throw UsageError(fmt::format("error: there is no topic {}{}\n{}", name, hint, explain_overview()));
 }
 
 int explain_settings(Arguments words) {

@@ -80,6 +80,7 @@ int run_generate(Arguments arguments) {
                "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n"
                "trireme generate CHECKPOINT --prompts FILE.jsonl --samples 4 --output TEXTS.jsonl --devices 2\n\n",
        .help_groups = {"generate"},
+       .also_takes = "devices, num_nodes, strategy, mesh.*, precision, quantize, quantize_head, comm.*, launch.*",
        .complete =
            [](ParsedSettings& parsed) {
              Settings& s = parsed.settings;

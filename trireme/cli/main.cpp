@@ -30,6 +30,7 @@
 #include "trireme/launch/supervise/standard_descriptors.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
+#include "trireme/settings/parse.h"
 #include "trireme/train/failure.h"
 
 namespace {
@@ -86,8 +87,9 @@ void print_help() {
   fmt::print("trireme {}: trains transformers across processes, in C++\n\n", trireme::base::kVersion);
   for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<14} {}\n", s.name, s.help);
   fmt::print(
-      "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, lists its settings; docs/settings.md lists them "
-      "all.\n");
+      "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, says what it takes. trireme help NAME explains a "
+      "setting or a\ngroup of them, as in trireme help train.max_steps; docs/settings.md lists them all. trireme version "
+      "prints the version.\n");
 }
 
 // Stop signals have been blocked since before the libraries' constructors (before_main.cpp). A rank that trains handles
@@ -112,7 +114,11 @@ int run(std::vector<std::string> words) {
   if (words.size() > 1 && is_local_rank(words[0])) std::swap(words[0], words[1]);
   if (words.size() > 1 && words[0] == "help") {  // help pretrain, help explain memory
     std::vector<std::string> asked(words.begin() + 1, words.end());
-    asked.emplace_back("--help");
+    const bool is_command = std::ranges::any_of(kSubcommands, [&](const Subcommand& s) { return s.name == asked[0]; });
+    if (!is_command && trireme::is_setting(asked[0]))  // help train.max_steps
+      asked.insert(asked.begin(), {"explain", "settings"});
+    else
+      asked.emplace_back("--help");
     return run(std::move(asked));
   }
   if (words.empty() || trireme::cli::is_help(words[0]) || words[0] == "help") {
@@ -133,7 +139,7 @@ int run(std::vector<std::string> words) {
   const std::string hint = trireme::cli::hint_for(words[0]);
   throw trireme::UsageError(fmt::format("error: there is no subcommand {}{}\n  {}trireme knows {}",
                                         words[0].empty() ? "''" : words[0],
-                                        hint.empty() ? trireme::cli::did_you_mean(words[0], names) : "",
+                                        hint.empty() ? trireme::base::did_you_mean(words[0], names) : "",
                                         hint.empty() ? "" : hint + "\n  ", trireme::base::join(names, ", ")));
 }
 
@@ -199,11 +205,6 @@ std::optional<int> trireme::cli::answer_help(Arguments arguments, const std::str
   if (!arguments.empty() && !is_help(arguments[0])) return std::nullopt;
   fmt::print("{}", text);
   return arguments.empty() ? base::kRefused : 0;
-}
-
-std::string trireme::cli::did_you_mean(const std::string& word, const std::vector<std::string>& names) {
-  const auto near = base::nearest(word, names);
-  return near ? fmt::format(" (did you mean {}?)", *near) : "";
 }
 
 int main(int argc, char** argv) try {

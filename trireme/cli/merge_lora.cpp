@@ -30,12 +30,13 @@ constexpr const char* kMergeUsage =
     "  trireme merge_lora my-adapter --base llama --out merged     PEFT's folder, whose base lies elsewhere now\n"
     "\n"
     "ADAPTER is PEFT's folder (adapter_config.json, adapter_model.safetensors), or a checkpoint of a run that trains\n"
-    "adapters, or a folder of them. Without --base the base lies where the adapter says; without --out the result is\n"
-    "written beside the adapter, as ADAPTER-merged. --quantize bnb.nf4 merges an adapter that was trained on a base "
-    "in\n"
-    "4 bits into the values of these bits, and prints how far the logits of both bases lie apart. Further settings are "
-    "those of trireme convert: --dtype, --force,\n"
-    "--max_shard_bytes. trireme generate, evaluate and convert take an adapter without merging it first.\n";
+    "adapters, or a folder of them. trireme generate, evaluate and convert take an adapter without merging it first.\n"
+    "\n"
+    "  --base PATH         the base model [where the adapter says]\n"
+    "  --out FOLDER        where to write the result [beside the adapter, as ADAPTER-merged]\n"
+    "  --quantize bnb.nf4  merge into the values of a base in 4 bits, on which the adapter was trained; it prints how\n"
+    "                      far the logits of both bases lie apart\n"
+    "  --dtype, --force, --max_shard_bytes  as in trireme convert --help\n";
 
 fs::path without_slash(const std::string& text) {
   const fs::path path = fs::path(text).lexically_normal();

@@ -362,11 +362,15 @@ void print_plan(const PlanView& view, ParsedSettings& parsed, const costs::Clust
 }  // namespace
 
 int run_plan(Arguments arguments) {
-  if (const auto code = answer_help(arguments, kPlanUsage + known_hardware())) return *code;
   PlanView view;
+  const auto help = [] {
+    PlanView defaults;
+    return kPlanUsage + known_hardware() + "\n" + config::help_text(config::Table({section(defaults)}));
+  };
+  if (const auto code = answer_help(arguments, help())) return *code;
   ParsedSettings parsed = read_settings(arguments, {.command = "plan", .own = {section(view)}});
   if (parsed.help) {
-    fmt::print("{}{}", kPlanUsage, known_hardware());
+    fmt::print("{}", help());
     return 0;
   }
   if (view.table) {

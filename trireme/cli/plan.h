@@ -49,7 +49,8 @@ std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& settings
 /// rounds of the pipeline.
 void round_batch(Settings& settings, int64_t asked);
 
-/// The first layout that fits, for models of several sizes on several clusters: Markdown.
+/// Which layout takes models of several sizes on several clusters: of those that fit and do no further arithmetic, the
+/// fastest; else the first that fits. Markdown.
 /// Cost      half a minute
 std::string strategy_table();
 

@@ -17,6 +17,7 @@ struct Job {
   config::Overlay overlay;
   std::string help = {};  ///< how to call it, above its settings
   std::vector<std::string> help_groups = {};  ///< settings that help lists; empty: all
+  const char* also_takes = "";  ///< others that the command reads, where help does not list all
   std::function<void(ParsedSettings&)> complete = {};  ///< sets settings that follow from others
   std::function<int64_t(const Settings&)> plan = {};  ///< bytes that one machine's ranks plan; also refuses settings
   std::function<void(const Settings&)> check;  ///< refuses settings before any process starts

@@ -8,6 +8,8 @@
 namespace trireme::config {
 
 Table::Table(std::vector<Section> sections) : sections_(std::move(sections)) {
+  // Settings without a group are one group, "run", wherever they are declared.
+  std::ranges::stable_partition(sections_, [](const Section& section) { return section.name.empty(); });
   for_each([this](const Section&, const Setting& setting) { keys_.emplace_back(setting.key); });
 }
 

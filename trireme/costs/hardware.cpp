@@ -83,11 +83,6 @@ const HardwareFile* built_in(const std::string& name) {
   return nullptr;
 }
 
-std::string nearest_hint(const std::string& word, const std::vector<std::string>& names) {
-  const auto near = base::nearest(word, names);
-  return near ? fmt::format(" (did you mean {}?)", *near) : "";
-}
-
 void check(const Hardware& h, const std::string& where, config::Problems& problems) {
   const auto refuse = [&](const std::string& what, const char* hint) {
     problems.add(fmt::format("{}: {}", where, what), {}, hint);
@@ -108,7 +103,7 @@ Hardware parse_hardware(const std::string& text, const std::string& where) {
   for (const config::Given& given : config::read_yaml(text, where, table, problems)) {
     const config::Setting* row = table.find(given.key);
     if (row == nullptr) {
-      problems.add(fmt::format("a hardware file has no key {}{}", given.key, nearest_hint(given.key, table.keys())),
+      problems.add(fmt::format("a hardware file has no key {}{}", given.key, base::did_you_mean(given.key, table.keys())),
                    {given.source}, "");
       continue;
     }
@@ -211,7 +206,7 @@ Hardware read_hardware(const std::string& name_or_path) {
     throw UsageError(fmt::format(
         "error: the hardware {} is not known{}; known are {}, 'this' for this machine, 'this-gpu' for its GPU, or a "
         "file",
-        name_or_path, nearest_hint(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
+        name_or_path, base::did_you_mean(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
   config::Problems problems;
   const auto text = config::read_settings_file(
       name_or_path, problems, {},

@@ -101,14 +101,15 @@ ModelConfig catalogue_config(const std::string& name) {
   const std::vector<std::string> names = catalogue_names();
   std::string last = name.substr(name.rfind('/') + 1);
   std::transform(last.begin(), last.end(), last.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto near = base::nearest(last, names);
   // "meta-llama/Llama-3.2-1B": a name on the hub, or a folder that does not exist.
-  if (name.find('/') != std::string::npos)
+  if (name.find('/') != std::string::npos) {
+    const auto near = base::nearest(last, names);
     throw UsageError(fmt::format("there is no model's folder {} (one with a config.json): {}{}", name,
                                  base::kFetchFirst,
                                  near ? fmt::format("; new weights of such a shape are {}", *near) : ""));
+  }
   throw UsageError(fmt::format("unknown model {}{}; known names: {}", name.empty() ? "''" : name,
-                               near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(names, ", ")));
+                               base::did_you_mean(last, names), base::join(names, ", ")));
 }
 
 }  // namespace trireme::model

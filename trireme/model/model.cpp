@@ -240,9 +240,8 @@ std::set<std::string> frozen_parameters(const Model& model, const std::vector<st
   }
   for (const std::string& name : names) {
     if (contains(known, name)) continue;
-    const auto near = base::nearest(name, known);
     throw UsageError(fmt::format("frozen names '{}', which is no unit or parameter of this model{}", name,
-                                 near ? fmt::format(" (did you mean {}?)", *near) : ""));
+                                 base::did_you_mean(name, known)));
   }
   for (const auto& unit : model.units)
     for (size_t i = 1; i < unit->parameters().size(); ++i) {
@@ -263,11 +262,10 @@ void check(const Model& model, const Grouping& grouping) {
   for (const auto& unit : model.units) names.push_back(unit->name());
   for (const std::string& name : grouping.own_group) {
     if (contains(names, name)) continue;
-    const auto near = base::nearest(name, names);
     throw UsageError(
         fmt::format("wrap.units names '{}', which is no unit of this model{}; units are embedding, block 0 "
                     "to block {}, head",
-                    name, near ? fmt::format(" (did you mean {}?)", *near) : "", model.config.num_hidden_layers - 1));
+                    name, base::did_you_mean(name, names), model.config.num_hidden_layers - 1));
   }
 }
 

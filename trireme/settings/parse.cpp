@@ -11,6 +11,12 @@ ParsedSettings parse_settings(std::span<const std::string> arguments, const conf
   return parsed;
 }
 
+bool is_setting(const std::string& word) {
+  Settings settings;
+  const config::Table table = declare(settings);
+  return table.find(table.canonical_key(word)) != nullptr || table.section_named(word) != nullptr;
+}
+
 std::string help_text(const std::vector<std::string>& words, const config::Overlay& overlay) {
   Settings settings;
   config::Table table = declare(settings);

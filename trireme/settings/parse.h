@@ -18,6 +18,9 @@ struct ParsedSettings : config::Parsed {
 /// Errors    UsageError as config::parse
 ParsedSettings parse_settings(std::span<const std::string> arguments, const config::Overlay& overlay = {});
 
+/// Whether `word` names a setting, as in train.max_steps, or a group of them.
+bool is_setting(const std::string& word);
+
 /// What --help prints; `words` is as in config::help_text. The command's `overlay` has its own
 /// defaults, its section and the other systems.
 std::string help_text(const std::vector<std::string>& words = {}, const config::Overlay& overlay = {});

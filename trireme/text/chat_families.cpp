@@ -164,9 +164,8 @@ const ChatFamily& find_chat_family(const std::string& name) {
     if (name == family.name) return family;
     names.emplace_back(family.name);
   }
-  const auto near = base::nearest(name, names);
-  throw UsageError(fmt::format("there is no chat template {}{}; use {}", name,
-                               near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(names, ", ")));
+  throw UsageError(fmt::format("there is no chat template {}{}; use {}", name, base::did_you_mean(name, names),
+                               base::join(names, ", ")));
 }
 
 bool is_written_as(const ChatFamily& family, std::string_view jinja) {

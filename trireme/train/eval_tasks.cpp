@@ -316,13 +316,11 @@ TaskForm form_of(const std::string& entry) {
     return form;
   }
   const auto* const built_in = std::ranges::find(kTasks, name, &BuiltInForm::name);
-  if (built_in == std::end(kTasks)) {
-    const auto near = base::nearest(name, task_names());
+  if (built_in == std::end(kTasks))
     throw UsageError(
         fmt::format("evaluate.tasks: there is no task {}{}; NAME=FILE names one of {}, and NAME=TASK.yaml "
                     "one of your own",
-                    name, near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(task_names(), ", ")));
-  }
+                    name, base::did_you_mean(name, task_names()), base::join(task_names(), ", ")));
   return {.name = name, .kind = built_in->kind, .read = built_in->read, .rows = file};
 }
 
