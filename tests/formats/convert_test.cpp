@@ -268,11 +268,17 @@ TEST(ConvertAnything, AFolderWithSafetensorsIsTheModelOfItsConfig) {
     std::vector<checkpoint::TensorSpec> lost = all, other = all;
     lost.erase(lost.begin() + static_cast<std::ptrdiff_t>(i));
     other[i].shape.push_back(1);
-    if (all[i].name != "lm_head.weight") {  // a model without its head is one, too
-      EXPECT_THAT(refusal(lost), testing::AllOf(HasSubstr("is not a whole model"), HasSubstr(all[i].name + "' [")));
-    }
+    EXPECT_THAT(refusal(lost), testing::AllOf(HasSubstr("is not a whole model"), HasSubstr(all[i].name + "' [")));
     EXPECT_THAT(refusal(other), HasSubstr("tensor '" + all[i].name + "' has shape "));
+    std::vector<checkpoint::TensorSpec> whole_numbers = all;
+    whole_numbers[i].dtype = checkpoint::Dtype::i32;
+    EXPECT_THAT(refusal(whole_numbers), HasSubstr("tensor '" + all[i].name + "' holds I32, no floating-point numbers"));
   }
+  // As transformers' AutoModel saves a model: without its head, and without the names' prefix.
+  std::vector<checkpoint::TensorSpec> headless = all;
+  std::erase_if(headless, [](const checkpoint::TensorSpec& tensor) { return tensor.name == "lm_head.weight"; });
+  for (checkpoint::TensorSpec& tensor : headless) tensor.name = tensor.name.substr(std::string("model.").size());
+  EXPECT_EQ(refusal(headless), "no error");
   const auto with = [&](const std::string& name) {
     std::vector<checkpoint::TensorSpec> more = all;
     more.push_back({.name = name, .shape = {4}, .dtype = checkpoint::Dtype::f32});
@@ -285,6 +291,58 @@ TEST(ConvertAnything, AFolderWithSafetensorsIsTheModelOfItsConfig) {
   EXPECT_NO_THROW(check_model_folder(folder / "model"));
   with("model.layers.0.mlp.more.weight");
   EXPECT_THROW(check_model_folder(folder / "model"), CheckpointError);
+}
+
+TEST(ConvertAnything, AnotherHeadThanTheTiedOneIsNotLost) {
+  const checkpoint::ScratchFolder folder;
+  model::ModelConfig config = tiny_llama();
+  const std::vector<checkpoint::TensorSpec> all = tensors_of(config);
+  config.tie_word_embeddings = true;
+  const ConvertRequest request{.source = folder / "model", .out = folder / "model.gguf", .force = true};
+  for (const float first : {0.0F, 1.0F}) {
+    fs::remove_all(folder / "model");
+    fs::create_directories(folder / "model");
+    checkpoint::SafetensorsSink sink(folder / "model", all, checkpoint::kDefaultShardBytes);
+    for (size_t i = 0; i < all.size(); ++i) {
+      std::vector<float> values(static_cast<size_t>(checkpoint::num_elements(all[i].shape)));
+      if (all[i].name == "lm_head.weight") values[0] = first;
+      sink.write(i, 0, std::ssize(values), reinterpret_cast<const std::byte*>(values.data()), all[i].dtype);
+    }
+    sink.finish();
+    checkpoint::overwrite(folder / "model/config.json", config.to_hugging_face_json("float32"));
+    const std::string refusal = refusal_of(request);
+    if (first == 0)
+      EXPECT_EQ(refusal, "no error");
+    else
+      EXPECT_THAT(refusal, HasSubstr("holds lm_head.weight with other values than model.embed_tokens.weight"));
+  }
+}
+
+TEST(ConvertAnything, ForceReplacesModelsOnly) {
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "a", .shape = {3}, .dtype = checkpoint::Dtype::f32}});
+  const auto refusal = [&](const fs::path& out) {
+    return refusal_of({.source = folder / "model", .out = folder / out, .force = true});
+  };
+  fs::create_directories(folder / "project");
+  checkpoint::overwrite(folder / "project/config.json", "{\"port\": 8080}");
+  EXPECT_THAT(refusal("project"), HasSubstr("project is not replaced: it is a folder without a model"));
+  EXPECT_EQ(refusal("out"), "no error");
+  for (const char* mine : {"notes.md", "README.md", ".gitattributes", "tokenizer.model"}) {
+    checkpoint::overwrite(folder / "out" / mine, "x");
+    EXPECT_EQ(refusal("out"), "no error") << mine;  // the next one is written without them
+  }
+  checkpoint::overwrite(folder / "out/train.py", "x");
+  EXPECT_THAT(refusal("out"), HasSubstr("out is not replaced: it holds train.py, which is no part of a model"));
+  fs::remove(folder / "out/train.py");
+  fs::create_directories(folder / "out/.git");
+  EXPECT_THAT(refusal("out"), HasSubstr("it holds .git, which is no part of a model"));
+  checkpoint::overwrite(folder / "note.pth", "my notes");
+  EXPECT_THAT(refusal("note.pth"), HasSubstr("note.pth is not replaced: it is no pth file"));
+  EXPECT_EQ(base::read_file(folder / "note.pth"), "my notes");
+  checkpoint::overwrite(folder / "empty.pth", "");
+  EXPECT_EQ(refusal("empty.pth"), "no error");
+  EXPECT_EQ(refusal("empty.pth"), "no error");  // a model now
 }
 
 TEST(ConvertAnything, NamesBehindAPrefixLoseItInAFolderWithSafetensorsToo) {

@@ -48,6 +48,8 @@ std::string failure(ProgramReward& reward, int count = 3) {
     reward.score(all, 1);
   } catch (const Failure& failure) {
     return failure.what();
+  } catch (const Error& error) {
+    return std::string("the run ends: ") + error.what();
   }
   return "none";
 }
@@ -101,7 +103,7 @@ TEST(Program, ThatDoesOtherwiseIsToldInOneSentence) {
   EXPECT_THAT(failure(shell("kill -9 $$")), HasSubstr("was ended by signal 9"));
   EXPECT_THAT(failure(shell("cat > /dev/null & exit 0")), HasSubstr("ended with exit code 0 after 0 of 3 rewards"));
   EXPECT_THAT(failure(shell("echo 1; echo 2; echo 3; printf 4; cat > /dev/null")),
-              testing::AnyOf("none", HasSubstr("printed \"4\" after the last reward")));
+              testing::AnyOf("none", HasSubstr("printed \"4\" after the last reward, so")));
   RewardSettings small = shell("exec python3 -c 'x = bytearray(1 << 30)'");
   small.command_memory = 256 << 20;
   EXPECT_THAT(failure(small), HasSubstr("ended with exit code 1"));
@@ -112,7 +114,16 @@ TEST(Program, DoesNotGiveTheNextAnswersWhatItPrintedTooMuch) {
   ProgramReward reward(shell("while read -r line; do echo 1; read -r line; echo 1; sleep 0.05; echo 9; done"));
   EXPECT_EQ(reward.score(answers(2), 1), (Scores{1.0, 1.0}));
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  EXPECT_THAT(failure(reward, 2), HasSubstr("after the last reward; it must print one number"));
+  EXPECT_THAT(failure(reward, 2), AllOf(StartsWith("the run ends: "),
+                                        HasSubstr("after the last reward, so rewards may be those of other answers; "
+                                                  "it must print one number")));
+}
+
+TEST(Program, ThatHangsDoesNotCostItsTimeForEachPrompt) {
+  ProgramReward reward(shell("sleep 100", 50));
+  for (int prompt = 0; prompt < 2; ++prompt)
+    EXPECT_THAT(failure(reward), HasSubstr("gave 0 of 3 rewards within 0.05 s"));
+  EXPECT_THAT(failure(reward), AllOf(StartsWith("the run ends: "), HasSubstr("(3 prompts in a row)")));
 }
 
 TEST(Program, IsStartedAnewAfterAFailure) {

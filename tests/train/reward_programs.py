@@ -28,7 +28,7 @@ for line in sys.stdin:
     asked = json.loads(line)
     if mode == "starts others":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", os.path.join(folder, "other")])
-    if mode in ("sleeps", "starts others"):
+    if mode in ("sleeps", "starts others") or mode == "sleeps later" and asked["step"] > 2:
         time.sleep(1000)
     is_third = asked["prompt_number"] % 3 == 0
     held_out = asked["step"] == 0 and (mode == "dies held out" or mode == "dies held out at times" and is_third)
@@ -167,6 +167,28 @@ def signals_leave_nothing(j):
         result = r.finish(process)
         ring.check(result.code == -number, f"a second {number.name} ends a rank at once", str(result))
         r.require_nothing_is_left("twice", f"after a second {number.name}")
+
+
+def a_stop_does_not_wait_for_rewards(j):
+    """The step is given up in time for the last complete one to be saved, and the resumed run makes its answers again."""
+    r = j.r
+    settings = dict(grpo__num_iterations=1, train__max_steps=4)
+    straight = r.run(j.command("unstopped", **settings))
+    ring.require(straight.code == 0, "a run without a stop", str(straight))
+    for ranks in (1, 2):
+        out = f"stopped-{ranks}"
+        job = r.start(j.command(out, mode="sleeps later", devices=ranks, launch__grace="3s", reward__command_timeout="900s", **settings))
+        ring.wait_for(lambda: read_bytes(r.folder / out / "metrics.jsonl").count(b"\n") == 2, "two steps", detail=lambda: (r.folder / "start.err").read_text())
+        time.sleep(1)
+        asked = time.monotonic()
+        job.send_signal(signal.SIGTERM)
+        result = r.finish(job)
+        took = time.monotonic() - asked
+        ring.check(result.code == 75 and took < 30 and ring.step_folders(r.folder / out)[-1] == "step-00000002",
+                   f"{ranks} ranks: a stop during rewards saves the last complete step, {took:.1f} s after the signal", str(result))
+        r.require_nothing_is_left(out, "after a stop during rewards")
+        result = r.run(j.command(out, devices=ranks, resume="true", **settings))
+        ring.check(result.code == 0 and curve(r.folder / out) == curve(r.folder / "unstopped"), "and the resumed run learns what one without a stop does", str(result))
 
 
 def read_bytes(path):
@@ -351,6 +373,7 @@ with ring.Ring(sys.argv[1]) as r:
     other_settings_want_other_answers(judged)
     passes_end_once(judged)
     signals_leave_nothing(judged)
+    a_stop_does_not_wait_for_rewards(judged)
     bad_input_is_refused(judged)
     other_systems_words_run(judged)
     kills_change_nothing(judged)

@@ -176,6 +176,47 @@ TEST(BetweenSteps, AParameterRegisteredLaterIsRefused) {
   EXPECT_THAT(message_of<UsageError>([&] { step(trainer); }), HasSubstr("'growing' has 3 parameters now, and had 2"));
 }
 
+struct FailingImpl : nn::Module {
+  explicit FailingImpl(const bool* now) : fails(now) { inner = register_module("inner", nn::Linear(5, 5)); }
+  at::Tensor forward(const at::Tensor& x) {
+    if (*fails) throw std::runtime_error("it fails");
+    return inner(x);
+  }
+  const bool* fails;
+  nn::Linear inner{nullptr};
+};
+TORCH_MODULE(Failing);
+
+// The gathers of later parts are under way when one throws.
+TEST(BetweenSteps, AnErrorOnAllRanksLeavesNothingBehind) {
+  const auto losses = [](bool fails_once) {
+    std::vector<double> all;
+    on_threads(2, [&](int rank, const comm::GroupOptions& ranks) {
+      bool fails = false;
+      nn::Linear first(5, 5), last(5, 3);
+      Failing failing(&fails);
+      uint64_t seed = 1;
+      for (nn::Module* module : std::initializer_list<nn::Module*>{first.get(), failing.get(), last.get()})
+        for (at::Tensor& p : module->parameters()) p.detach().copy_(own_model::numbers(++seed, p.sizes().vec()));
+      Trainer trainer(
+          build_model({wrap("first", first), wrap("failing", failing), wrap_loss("last", last, square_loss)},
+                      Modules::batch()),
+          {.ranks = ranks, .strategy = plan::Strategy::full_shard});
+      for (int i = 0; i < 4; ++i) {
+        fails = fails_once && i == 2;
+        if (fails) {
+          EXPECT_THAT(message_of<std::exception>([&] { step(trainer); }), HasSubstr("it fails"));
+          fails = false;
+        }
+        const double loss = step(trainer);
+        if (rank == 0) all.push_back(loss);
+      }
+    });
+    return all;
+  };
+  EXPECT_EQ(losses(true), losses(false));
+}
+
 TEST(BetweenSteps, RanksWhoseFrozenParametersDifferAreRefused) {
   const auto outcome = [](bool alike) {
     return message_of<UsageError>([&] {

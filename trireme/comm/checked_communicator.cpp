@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/flight_recorder.h"
 
@@ -51,6 +52,12 @@ class CompletedWork final : public Work {
   void wait() override {}
 };
 }  // namespace
+
+uint64_t hash_of(const Group& group) {
+  std::string text = group.name;
+  for (int k = 0; k < group.size; ++k) text += fmt::format("/{}", group.global_rank(k));
+  return base::hash_text(text);
+}
 
 std::string name_rank(const Group& group, int k) {
   return fmt::format("rank {} (global rank {})", k, group.global_rank(k));

@@ -24,15 +24,6 @@ using base::FlightHeader;
 using base::FlightRecord;
 
 namespace {
-// FNV-1a over name and members: the same on every rank and in every build.
-uint64_t key_of(const Group& group) {
-  uint64_t hash = 14695981039346656037u;
-  const auto add = [&](uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
-  for (const char c : group.name) add(static_cast<unsigned char>(c));
-  for (int k = 0; k < group.size; ++k) add(static_cast<uint64_t>(group.global_rank(k)) + 256);
-  return hash;
-}
-
 void fill_header(FlightHeader& h, int capacity, const FlightRecorder::Owner& owner) {
   std::memcpy(h.magic, base::kFlightMagic, sizeof h.magic);
   h.header_bytes = sizeof(FlightHeader);
@@ -115,7 +106,7 @@ void FlightRecorder::join(const Group& group) {
   if (h.num_groups == base::kFlightGroups) return;
   FlightGroup& g = h.groups[h.num_groups];
   g.name = group.name;
-  g.key = key_of(group);
+  g.key = hash_of(group);
   g.size = group.size;
   g.rank = group.rank;
   g.num_calls = 0;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/flight_file.h"
 #include "trireme/comm/collective.h"
 
@@ -20,7 +21,7 @@ struct Group;
 /// The entry of the training step's list that makes a call: "Unshard(block 3)". Ranks compare it: equal calls of
 /// different actions do not match.
 struct ActionLabel {
-  explicit ActionLabel(std::string text_ = {}) : text(std::move(text_)), hash(std::hash<std::string>()(text)) {}
+  explicit ActionLabel(std::string text_ = {}) : text(std::move(text_)), hash(base::hash_text(text)) {}
   std::string text;
   uint64_t hash;
 };

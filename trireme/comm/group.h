@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ struct Group {
   std::chrono::milliseconds longest_wait() const { return *patient ? std::chrono::hours(24 * 365) : timeout; }
   int global_rank(int k) const { return global_ranks.empty() ? k : global_ranks[k]; }
 };
+
+/// Of name and ranks: equal on all of them.
+uint64_t hash_of(const Group& group);
 
 /// "rank 1 (global rank 3)": how messages name a member of the group.
 std::string name_rank(const Group& group, int k);

@@ -100,6 +100,10 @@ PreferencePair parse_preference_pair(std::string_view text, const std::string& p
   refuse_unbuilt_keys(object, place);
   refuse_system_beside(object, place);
   PreferencePair p{.thinks = record.thinks(), .where = place};
+  constexpr const char* kQuestions[] = {"question", "instruction", "input", "query", "messages", "conversations"};
+  for (const char* key : kQuestions)
+    if (!record.has("prompt") && record.has(key))
+      record.refuse(key, "is not read, and a pair without its question is another one; name this key \"prompt\"");
   p.is_conversation = !record.is_text("chosen");
   if (!p.is_conversation) {
     p.chosen_text = record.text("chosen");
@@ -113,6 +117,9 @@ PreferencePair parse_preference_pair(std::string_view text, const std::string& p
   }
   p.chosen = record.messages("chosen");
   p.rejected = record.messages("rejected");
+  for (const auto& [key, reply] : {std::pair("chosen", &p.chosen), std::pair("rejected", &p.rejected)})
+    if (!reply->empty() && reply->back().role != "assistant")
+      record.refuse(key, "does not end with a message of the assistant, which is the reply");
   // Some sets have the prompt as text: beside whole conversations, which have it too, or beside replies alone.
   if (record.has("prompt") && !record.is_text("prompt")) {
     p.prompt = record.messages("prompt");

@@ -9,11 +9,8 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/populate.h"
 #include "trireme/ops/parallel.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 namespace trireme::engine {
 
@@ -26,9 +23,9 @@ MappedMemory::MappedMemory(int64_t bytes) : bytes_(bytes) {
                     "--recompute full or more ranks",
                     bytes, std::strerror(errno)));
   madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  if (madvise(data_, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0) {
-    if (errno == ENOMEM) throw Error(fmt::format("the system has no {} bytes for the arena", bytes));
-    std::memset(data_, 0, static_cast<size_t>(bytes));  // kernels before 5.14
+  if (const int error = base::populate(static_cast<std::byte*>(data_), static_cast<size_t>(bytes)); error != 0) {
+    munmap(data_, static_cast<size_t>(bytes));
+    throw Error(fmt::format("the system has no {} bytes for the arena: {}", bytes, std::strerror(error)));
   }
 }
 

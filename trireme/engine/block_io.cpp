@@ -71,12 +71,14 @@ std::unique_ptr<PieceError> BlockIo::by_ring(bool write, std::span<const Piece> 
   std::vector<Piece> rest(pieces.begin(), pieces.end());  // of each piece, what is not moved yet
   size_t next = 0;
   int under_way = 0;
+  bool is_broken = false;  // the ring takes nothing any more
   const auto fail = [&](size_t piece, int code) {
     if (!error) error = std::make_unique<PieceError>(PieceError{pieces[piece].offset, code});
   };
   const auto submit = [&](size_t i) {
     const Fault fault = io_fault(write, rest[i]);
     if (fault.code != 0) return fail(i, fault.code);
+    if (is_broken) return fail(i, EIO);
     io_uring_sqe* entry = io_uring_get_sqe(ring_.get());
     const auto bytes = static_cast<unsigned>(std::min(rest[i].bytes, fault.at_most));
     if (write)
@@ -92,13 +94,13 @@ std::unique_ptr<PieceError> BlockIo::by_ring(bool write, std::span<const Piece> 
       submit(next);
     }
     if (under_way == 0) break;
-    const int answer = io_uring_submit_and_wait(ring_.get(), 1);
-    if (answer < 0 && answer != -EINTR && answer != -EAGAIN) {
+    io_uring_cqe* done = nullptr;
+    const int answer = is_broken ? io_uring_wait_cqe(ring_.get(), &done) : io_uring_submit_and_wait(ring_.get(), 1);
+    if (!is_broken && answer < 0 && answer != -EINTR && answer != -EAGAIN) {
       fail(next > 0 ? next - 1 : 0, -answer);
       under_way -= static_cast<int>(io_uring_sq_ready(ring_.get()));  // never handed over; the rest still ends
-      sched_yield();
+      is_broken = true;
     }
-    io_uring_cqe* done = nullptr;
     while (io_uring_peek_cqe(ring_.get(), &done) == 0) {
       const auto i = static_cast<size_t>(io_uring_cqe_get_data64(done));
       const int moved = done->res;
@@ -116,6 +118,7 @@ std::unique_ptr<PieceError> BlockIo::by_ring(bool write, std::span<const Piece> 
         hooks.end(pieces[i]);
     }
   }
+  if (is_broken) ring_.reset();  // with what was never handed over; threads move what comes later
   return error;
 }
 

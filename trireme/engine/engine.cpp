@@ -290,6 +290,7 @@ void Engine::wait_until(int index) {
 void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   comm::FlightRecorder* recorder = comm_.recorder.get();
   const comm::FlightRecorder::Actions actions(recorder);
+  end_last_list();
   leave_tiers();
   if (on_gpu()) ops::cuda_kernels().allow_any_order(plan_.request.precision.any_order);
   base::meter_fence();
@@ -315,6 +316,7 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   wait_until(count);
   if (lives) poison_ended(s, *lives, count - 1);
 } catch (...) {
+  gathered_.clear();  // a gather that has not ended is none
   // Copies under way end here, or the next list would run over them. The first error counts.
   if (!on_gpu())
     std::erase_if(pending_, [&](const Pending& p) {
@@ -329,6 +331,11 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   if (comm_.world->size() > 1) keep_for_ever(std::move(private_));
   if (on_gpu()) keep_transfers();
   throw;
+}
+
+// Messages that a list which failed has left behind. Where all ranks failed alike, their peers still send them.
+void Engine::end_last_list() {
+  for (const Pending& left : std::exchange(pending_, {})) left.work->wait();
 }
 
 void Engine::progress() {

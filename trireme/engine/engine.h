@@ -283,6 +283,7 @@ class Engine {
   bool takes_step();
   bool overflowed() const;
   void wait_until(int index);
+  void end_last_list();
   void progress();
 
   // loss.cpp

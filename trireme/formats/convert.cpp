@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/base/made_folders.h"
@@ -16,6 +18,7 @@
 #include "trireme/formats/convert_sink.h"
 #include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/litgpt/adapter.h"
+#include "trireme/formats/torch/archive.h"
 #include "trireme/formats/vocabulary.h"
 
 namespace trireme::formats {
@@ -34,12 +37,35 @@ using base::parent_of;  // the temporary folder is made there, on the file syste
 
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
-/// Whether a conversion may have written the folder; a source without a config.json gives one with weights alone.
-bool is_model_folder(const fs::path& folder) {
-  constexpr const char* kFiles[] = {"config.json",       "model_config.yaml", adapt::kAdapterConfigName,
-                                    "model.safetensors", "pytorch_model.bin", "model.safetensors.index.json",
-                                    kDcpMetadataName};
-  return std::ranges::any_of(kFiles, [&](const char* name) { return fs::exists(folder / name); });
+constexpr std::string_view kWeightEndings[] = {".safetensors", ".bin", ".pth", ".gguf", ".distcp"};
+constexpr std::string_view kModelEndings[] = {".json", ".yaml", ".txt", ".model", ".jinja", ".tiktoken", ".md"};
+
+/// Why a folder may not be replaced by a model: it is none, or holds other things, too. Empty: it may.
+std::string why_to_keep(const fs::path& folder) {
+  bool holds_weights = false;
+  const auto ends_in = [](const fs::path& file, auto& endings) {
+    return std::ranges::find(endings, file.extension().string()) != std::end(endings);
+  };
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const fs::path name = entry.path().filename();
+    const bool is_weights = entry.is_regular_file() && ends_in(name, kWeightEndings);
+    holds_weights |= is_weights;
+    const bool is_known = ends_in(name, kModelEndings) || name == kDcpMetadataName || name == ".gitattributes" ||
+                          name == "LICENSE" || name == "LICENSE.txt";
+    if (!is_weights && !(entry.is_regular_file() && is_known))
+      return fmt::format("it holds {}, which is no part of a model", name.string());
+  }
+  return holds_weights || fs::is_empty(folder) ? "" : "it is a folder without a model";
+}
+
+/// The same of a single file.
+std::string why_to_keep_file(const fs::path& file, std::string_view format) {
+  std::string begin(4, '\0');
+  std::ifstream in(file, std::ios::binary);
+  in.read(begin.data(), std::ssize(begin));
+  begin.resize(static_cast<size_t>(in.gcount()));
+  const bool is_model = format == "gguf" ? begin == "GGUF" : looks_like_torch_file(begin);
+  return begin.empty() || is_model ? "" : fmt::format("it is no {} file", format);
 }
 
 /// What a folder's weights are taken from rather than from a .gguf in it.
@@ -92,8 +118,9 @@ void check_place(const ConvertRequest& request, const std::vector<fs::path>& rea
   if (single_file == fs::is_directory(out))
     throw UsageError(fmt::format("error: {} is a {}, and --force does not put a {} in its place", out.string(),
                                  single_file ? "folder" : "file", single_file ? "file" : "folder"));
-  if (!single_file && !is_model_folder(out) && !fs::is_empty(out))
-    throw UsageError(fmt::format("error: {} is a folder without a model: --force replaces models only", out.string()));
+  if (const std::string why = single_file ? why_to_keep_file(out, request.to) : why_to_keep(out); !why.empty())
+    throw UsageError(fmt::format("error: {} is not replaced: {}\n  --force replaces models only; name another place",
+                                 out.string(), why));
 }
 
 void check_space(const fs::path& out, int64_t bytes) {

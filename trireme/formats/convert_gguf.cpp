@@ -1,16 +1,20 @@
 // From a Hugging Face model to the plan of a GGUF file.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/dtype.h"
+#include "trireme/checkpoint/tied_head.h"
 #include "trireme/formats/convert_sink.h"
 #include "trireme/formats/gguf/config.h"
 #include "trireme/formats/gguf/tokenizer.h"
 #include "trireme/formats/vocabulary.h"
 #include "trireme/formats/whole_model.h"
+#include "trireme/model/embedding.h"
 #include "trireme/text/ends_of_text.h"
 
 namespace trireme::formats {
@@ -75,10 +79,16 @@ class WithTensor : public TensorSource {
 };
 
 /// Without this check, a model that lost its last norm or its head would be written as another model.
-void check_whole(const ConvertInput& input, std::string_view architecture) {
+void check_whole(const ConvertInput& input, std::string_view architecture, const std::string& path) {
   std::vector<TensorSpec> tensors = input.tensors().tensors();
   for (TensorSpec& tensor : tensors) tensor.name = with_prefix(architecture, tensor.name);
-  check_model_tensors(model::parse_hugging_face_config(input.config_json, "config.json"), tensors, "the source");
+  const model::ModelConfig config = model::parse_hugging_face_config(input.config_json, "config.json");
+  check_model_tensors(config, tensors, "the source");
+  if (!config.tie_word_embeddings) return;
+  const auto embedding =
+      std::ranges::find(tensors, model::embedding_table_name(config.architecture), &TensorSpec::name);
+  const size_t number = static_cast<size_t>(embedding - tensors.begin());
+  checkpoint::check_tied_head(input.tensors(), input.tensors().tensors()[number].name, path);
 }
 
 /// The ids at which generation ends a text, as trireme generate reads both files.
@@ -102,7 +112,7 @@ ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request) 
   const GgufModel model = config_to_gguf(base::parse_json(input.config_json), metadata);
   metadata.add("general.file_type", choice.file_type);
   ConvertPlan plan{.single_file = kFileName, .notes = model.notes};
-  check_whole(input, model.architecture);
+  check_whole(input, model.architecture, request.source.string());
 
   const TensorSource* base = &input.tensors();
   std::vector<MappedTensor> map =

@@ -65,6 +65,8 @@ void check_model_tensors(const model::ModelConfig& config, std::span<const Tenso
   const checkpoint::Naming naming =
       may_vary ? checkpoint::naming_of(names_of(tensors), first_parameter(model)) : checkpoint::Naming{};
   const std::string head = model::head_table_name(config.architecture);
+  // transformers' AutoModel saves models without their heads, and without the prefix of their names.
+  const bool may_lack_head = may_vary && (config.tie_word_embeddings || !naming.strip.empty() || !naming.add.empty());
   std::string first, first_name;
   int64_t wrong = 0;
   std::set<std::string> used;
@@ -73,13 +75,23 @@ void check_model_tensors(const model::ModelConfig& config, std::span<const Tenso
       const std::string& name = *used.insert(naming.name_of(parameter.name)).first;
       const auto found = there.find(name);
       const std::vector<int64_t>& shape = parameter.whole_shape();
-      if (found != there.end() && found->second->shape == shape) continue;
-      if (may_vary && (parameter.may_be_new || (found == there.end() && parameter.name == head))) continue;
+      const bool is_there = found != there.end();
+      // Codes of 8 bits are read with their scales, or refused, by others.
+      const bool holds_numbers =
+          is_there && (checkpoint::is_float(found->second->dtype) || found->second->dtype >= Dtype::f8_e4m3);
+      if (is_there && found->second->shape == shape && holds_numbers) continue;
+      if (may_vary && parameter.may_be_new) continue;
+      if (may_lack_head && !is_there && parameter.name == head) continue;
       if (wrong++ > 0) continue;
       first_name = name;
-      first = found == there.end() ? fmt::format("tensor '{}' {} is missing", name, shape_text(shape))
-                                   : fmt::format("tensor '{}' has shape {} instead of {}", name,
-                                                 shape_text(found->second->shape), shape_text(shape));
+      if (!is_there)
+        first = fmt::format("tensor '{}' {} is missing", name, shape_text(shape));
+      else if (found->second->shape != shape)
+        first = fmt::format("tensor '{}' has shape {} instead of {}", name, shape_text(found->second->shape),
+                            shape_text(shape));
+      else
+        first = fmt::format("tensor '{}' holds {}, no floating-point numbers", name,
+                            checkpoint::dtype_name(found->second->dtype));
     }
   }
   if (wrong > 0) fail(first + (wrong > 1 ? fmt::format(" (and {} more are)", wrong - 1) : ""), first_name);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <set>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
@@ -73,7 +73,10 @@ void check(const Sampling& s) {
 
 void penalize(std::span<float> logits, std::span<const int64_t> seen, double penalty) {
   if (penalty == 1) return;
-  for (const int64_t id : std::set<int64_t>(seen.begin(), seen.end())) {
+  std::vector<bool> done(logits.size());  // a token that is there twice counts once
+  for (const int64_t id : seen) {
+    if (done[static_cast<size_t>(id)]) continue;
+    done[static_cast<size_t>(id)] = true;
     float& logit = logits[static_cast<size_t>(id)];
     logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
   }

@@ -42,7 +42,8 @@ config::Section section(RankSettings& s) {
                    {.unit = "machines", .at_least = 1, .at_most = 100'000}},
               },
           .others = {
-              {{"gpus", "num_gpus", "ranks", "nproc_per_node"}, "the number of ranks on this machine is devices"},
+              {{"gpus", "num_gpus", "n_gpus", "ranks", "nproc", "np", "nproc_per_node", "num_processes"},
+               "the number of ranks on this machine is devices"},
               {{"world_size"}, "the number of ranks on this machine is devices, the number of machines is num_nodes"},
           }};
 }

@@ -79,6 +79,9 @@ void check_preferences(const PreferenceSettings& s, config::Problems& problems) 
         problems.add(fmt::format("dpo.loss_weights has {}, which is no weight", weight), {},
                      "weights are numbers of 0 or more");
     }
+  const auto is_zero = [](const std::string& weight) { return base::parse_number(weight) == 0.0; };
+  if (s.loss_weights && !s.loss_weights->empty() && std::ranges::all_of(*s.loss_weights, is_zero))
+    problems.add("all of dpo.loss_weights are 0, so nothing is learned", {}, "give one loss a weight above 0");
   if (uses(s, "robust") && !(s.label_smoothing < 0.5))
     problems.add("the loss robust takes half of the pairs or more as turned round", {},
                  "dpo.label_smoothing is the share of such pairs: give less than 0.5, for instance 0.1");

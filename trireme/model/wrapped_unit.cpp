@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -360,19 +361,17 @@ WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
 // Builds the graph again, with the same random numbers, and leaves buffers as the first forward left them.
 WrappedUnit::Graph WrappedUnit::build_again(const UnitTensors& t) const {
   const Copies buffers(changing_);
-  Graph g = build_with_first_numbers(t);
-  buffers.put_back();
-  return g;
+  const auto put_back = c10::make_scope_exit([&] { buffers.put_back(); });
+  return build_with_first_numbers(t);
 }
 
 WrappedUnit::Graph WrappedUnit::build_with_first_numbers(const UnitTensors& t) const {
   const auto first = random_states_.extract(t.micro_batch);
   if (!first) return build(t);
   const at::Tensor now = random_state();
+  const auto put_back = c10::make_scope_exit([&] { set_random_state(now); });
   set_random_state(first.mapped());
-  Graph g = build(t);
-  set_random_state(now);
-  return g;
+  return build(t);
 }
 
 void WrappedUnit::check_output(const at::Tensor& output) const {

@@ -46,6 +46,14 @@ struct Ended : Failure {
   using Failure::Failure;
 };
 
+/// It took more time than it has.
+struct Late : Failure {
+  using Failure::Failure;
+};
+
+/// A program that hangs would cost the whole time for each prompt.
+constexpr int kMostLate = 3;
+
 }  // namespace
 
 class ProgramReward::Process {
@@ -63,7 +71,7 @@ class ProgramReward::Process {
   Process& operator=(const Process&) = delete;
   ~Process() { child_.end(has_failed_ ? std::chrono::milliseconds(0) : kGrace); }
 
-  Scores score(std::span<const Answer> answers, int64_t step) {
+  Scores score(std::span<const Answer> answers, int64_t step, const GivesUp& gives_up) {
     std::string text;
     for (const Answer& answer : answers) text += line_of(answer, step);
     const auto late = Clock::now() + timeout_;
@@ -74,9 +82,10 @@ class ProgramReward::Process {
     }
     Scores scores;
     while (scores.size() < answers.size()) {
+      if (gives_up && gives_up()) fail("is not waited for any more, because the run stops");
       if (Clock::now() > late)
-        fail(fmt::format("gave {} of {} rewards within {:g} s; allow more with reward.command_timeout", scores.size(),
-                         answers.size(), double(timeout_.count()) / 1000));
+        fail<Late>(fmt::format("gave {} of {} rewards within {:g} s; allow more with reward.command_timeout",
+                               scores.size(), answers.size(), double(timeout_.count()) / 1000));
       const bool has_gone = child_.has_ended();  // before the last look at what it has printed
       pollfd both[] = {{child_.output(), POLLIN, 0}, {sent < text.size() ? child_.input() : -1, POLLOUT, 0}};
       poll(both, 2, has_gone ? 0 : static_cast<int>(kLook.count()));
@@ -111,8 +120,12 @@ class ProgramReward::Process {
     throw Kind(fmt::format("reward.command {} {}", fmt::join(words_, " "), what));
   }
 
+  // A surplus line that comes late counts as the next answers' first reward. So nobody knows whose rewards the last
+  // ones were, and the run must not learn from them.
   void require_nothing_more() {
-    if (!rest_.empty()) fail(fmt::format("printed \"{}\" after the last reward; {}", shown(rest_), kOneNumber));
+    if (!rest_.empty())
+      fail<Error>(fmt::format("printed \"{}\" after the last reward, so rewards may be those of other answers; {}",
+                              shown(rest_), kOneNumber));
   }
 
   static std::string shown(const std::string& text) {
@@ -165,14 +178,20 @@ const std::string& ProgramReward::name() const {
   return kName;
 }
 
-Scores ProgramReward::score(std::span<const Answer> answers, int64_t step) {
+Scores ProgramReward::score(std::span<const Answer> answers, int64_t step, const GivesUp& gives_up) {
   for (bool again = false;; again = true) {
     if (!process_) process_ = std::make_unique<Process>(file_, settings_);
     try {
-      return process_->score(answers, step);
+      Scores scores = process_->score(answers, step, gives_up);
+      late_ = 0;
+      return scores;
     } catch (const Ended&) {
       process_.reset();
       if (again) throw;
+    } catch (const Late& late) {
+      process_.reset();
+      if (++late_ == kMostLate) throw Error(fmt::format("{} ({} prompts in a row)", late.what(), late_));
+      throw;
     } catch (const Failure&) {
       process_.reset();
       throw;

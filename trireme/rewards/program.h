@@ -17,7 +17,8 @@ namespace trireme::rewards {
 /// Answers   {"prompt", "completion", "step", "prompt_number", "sample", "tokens", "truncated", "row"}, where `row` has
 ///           the other keys of the prompt's line
 /// Errors    Failure in one sentence: the program cannot be started, ends, is late, prints what is no number, or more
-///           than 1 MiB for the answers to one prompt
+///           than 1 MiB for the answers to one prompt. Error, which ends the run: it printed more lines than it read,
+///           or was late for three prompts in a row
 class ProgramReward : public Reward {
  public:
   /// Errors    UsageError: there is no such program
@@ -25,7 +26,7 @@ class ProgramReward : public Reward {
   ~ProgramReward() override;
   const std::string& name() const override;
   /// The calling thread must outlive the process: the process is killed when the thread ends.
-  Scores score(std::span<const Answer> answers, int64_t step) override;
+  Scores score(std::span<const Answer> answers, int64_t step, const GivesUp& gives_up = {}) override;
 
  private:
   class Process;
@@ -33,6 +34,7 @@ class ProgramReward : public Reward {
   RewardSettings settings_;
   std::string file_;
   std::unique_ptr<Process> process_;
+  int late_ = 0;  ///< prompts in a row for which the program took too long
 };
 
 }  // namespace trireme::rewards

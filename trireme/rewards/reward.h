@@ -40,12 +40,15 @@ struct Failure : Error {
   using Error::Error;
 };
 
+/// Whether the run stops so soon that no reward is waited for any more.
+using GivesUp = std::function<bool()>;
+
 class Reward {
  public:
   virtual ~Reward() = default;
   virtual const std::string& name() const = 0;
   /// Called with the answers to one prompt. Errors    Failure, which costs this group
-  virtual Scores score(std::span<const Answer> answers, int64_t step) = 0;
+  virtual Scores score(std::span<const Answer> answers, int64_t step, const GivesUp& gives_up = {}) = 0;
 };
 
 /// A function of an embedding program.
@@ -54,7 +57,7 @@ class Function : public Reward {
   using Call = std::function<Scores(std::span<const Answer>, int64_t step)>;
   Function(std::string name, Call call) : name_(std::move(name)), call_(std::move(call)) {}
   const std::string& name() const override { return name_; }
-  Scores score(std::span<const Answer> answers, int64_t step) override { return call_(answers, step); }
+  Scores score(std::span<const Answer> answers, int64_t step, const GivesUp&) override { return call_(answers, step); }
 
  private:
   std::string name_;

@@ -43,6 +43,10 @@ void check(const RewardSettings& s, config::Problems& problems) {
     if (!base::parse_number(weight))
       problems.add(fmt::format("reward.weights has {}, which is no number", weight), {},
                    "give numbers, as in [1, 0.5]");
+  const auto is_zero = [](const std::string& weight) { return base::parse_number(weight) == 0.0; };
+  if (s.weights && !s.weights->empty() && std::ranges::all_of(*s.weights, is_zero))
+    problems.add("all of reward.weights are 0, so all answers have the same reward", {},
+                 "give one function a weight other than 0");
   if (uses("format") && !s.pattern)
     problems.add("the reward format needs an expression", {}, "give reward.pattern, for instance \"^<b>.+</b>$\"");
   if (uses("command") && (!s.command || s.command->empty()))

@@ -14,6 +14,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/process.h"
+#include "trireme/base/socket.h"
 
 namespace trireme::store {
 namespace {
@@ -64,7 +65,7 @@ std::unique_ptr<Channel> Client::connect(Clock::time_point until) {
     }
     if (has_given_up() || Clock::now() + pause >= until ||
         ((options_.listens_already || reached_) && why == std::strerror(ECONNREFUSED)))
-      throw Unreachable(fmt::format("nobody serves the store at {}: {}", name_of(place_), why));
+      throw Unreachable(fmt::format("nobody serves the store at {}: {}", place_name(), why));
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::milliseconds>(2 * pause, 200ms);
     if (!options_.place_file.empty()) look_again();
@@ -79,6 +80,11 @@ bool Client::wait_for_server(int fd, short events, Clock::time_point until) cons
 }
 
 bool Client::has_given_up() const { return !reached_ && options_.gives_up && options_.gives_up(); }
+
+std::string Client::place_name() {
+  const std::lock_guard lock(mutex_);
+  return name_of(place_);
+}
 
 void Client::look_again() {
   const auto place = read_place(options_.place_file);
@@ -111,6 +117,7 @@ std::unique_ptr<Channel> Client::try_to_connect(Clock::time_point until) {
   }
   const int yes = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  base::enable_keepalive(socket.get());
   auto channel = std::make_unique<Channel>(credentials, std::move(socket), Channel::Side::client);
   while (!channel->handshake()) {
     if (channel->ended()) throw Unreachable("it hung up");
@@ -136,9 +143,7 @@ std::unique_ptr<Channel> Client::idle_or_new() {
 Reply Client::call(const Request& request) {
   auto channel = idle_or_new();
   const auto until = Clock::now() + answer_timeout_ + request.timeout;
-  const auto lost = [&](const char* how) {
-    return Unreachable(fmt::format("the store at {} {}", name_of(place_), how));
-  };
+  const auto lost = [&](const char* how) { return Unreachable(fmt::format("the store at {} {}", place_name(), how)); };
   channel->send(frame_of(request));
   std::string received;
   std::optional<std::string> frame;
@@ -155,7 +160,7 @@ Reply Client::call(const Request& request) {
   }
   Reply reply = reply_of(*frame);
   if (reply.status == Reply::Status::refused)
-    throw Error(fmt::format("the store at {} refused: {}", name_of(place_), reply.value));
+    throw Error(fmt::format("the store at {} refused: {}", place_name(), reply.value));
   return reply;
 }
 

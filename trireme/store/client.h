@@ -68,6 +68,7 @@ class Client {
 
   bool has_given_up() const;
   void look_again();
+  std::string place_name();
 
   const ClientOptions options_;
   const std::chrono::milliseconds answer_timeout_;

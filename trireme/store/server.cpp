@@ -23,6 +23,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/process.h"
+#include "trireme/base/socket.h"
 #include "trireme/store/refusals.h"
 #include "trireme/store/table.h"
 
@@ -92,6 +93,7 @@ class Server::Loop {
   void end_waits();
   void stop_waiting(Id id, Guest& guest);
   void turn_away(Id id, const std::string& why);
+  void answer_waiting(Id id, const Reply& reply);
   void forget(Id id);
 
   const base::FileDescriptor listener_;
@@ -172,7 +174,7 @@ void Server::Loop::let_in() {
       turn_away(*strangers_.begin(), fmt::format("was the oldest of {} strangers at once", strangers_.size()));
     const int yes = 1;
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    base::enable_keepalive(socket.get());
     const Id id = next_++;
     try {
       guests_[id] = {.channel = std::make_unique<Channel>(credentials_, std::move(socket), Channel::Side::server),
@@ -244,7 +246,7 @@ void Server::Loop::tell_waiting(const std::string& key) {
     if (!table_.has_all(guest.waits_for->keys)) continue;
     const Request request = *guest.waits_for;
     stop_waiting(id, guest);
-    guest.channel->send(frame_of(table_.answer(request)));
+    answer_waiting(id, table_.answer(request));
   }
 }
 
@@ -254,7 +256,16 @@ void Server::Loop::end_waits() {
     Guest& guest = guests_.at(id);
     if (guest.waits_until > now) continue;
     stop_waiting(id, guest);
-    guest.channel->send(frame_of(Reply{.status = Reply::Status::timed_out}));
+    answer_waiting(id, {.status = Reply::Status::timed_out});
+  }
+}
+
+// One that cannot be answered does not end another's request, nor the store.
+void Server::Loop::answer_waiting(Id id, const Reply& reply) {
+  try {
+    guests_.at(id).channel->send(frame_of(reply));
+  } catch (const std::exception& failure) {
+    turn_away(id, fmt::format("cannot be answered: {}", failure.what()));
   }
 }
 

@@ -202,7 +202,8 @@ std::vector<RolloutGroup> AnswerWriter::write_own(const std::vector<AskedPrompt>
   return groups;
 }
 
-void AnswerWriter::judge(const AskedPrompt& question, RolloutGroup& group, int64_t step) const {
+void AnswerWriter::judge(const AskedPrompt& question, RolloutGroup& group, int64_t step,
+                         const rewards::GivesUp& gives_up) const {
   std::vector<std::string> texts;
   for (const RolloutAnswer& answer : group.answers) texts.push_back(text_of(answer));
   std::vector<rewards::Answer> answers;
@@ -219,7 +220,7 @@ void AnswerWriter::judge(const AskedPrompt& question, RolloutGroup& group, int64
   for (const rewards::Weighted& weighted : rewards_) {
     rewards::Scores scores(answers.size());
     try {
-      scores = weighted.reward->score(answers, step);
+      scores = weighted.reward->score(answers, step, gives_up);
     } catch (const rewards::Failure& failure) {
       if (group.failure.empty()) group.failure = fmt::format("{}: {}", weighted.reward->name(), failure.what());
     }
@@ -242,14 +243,24 @@ std::vector<RolloutGroup> AnswerWriter::write(const std::vector<AskedPrompt>& qu
   const double written = writing.seconds();
   double judged = 0;
   std::string mine;
+  bool gave_up = false;
   const comm::Patience patience(s_.world());  // for texts and rewards of the others
   checkpoint::agree(s_.world(), [&] {
     if (!copies.judges) return;
     const base::Stopwatch judging;
-    for (RolloutGroup& group : own) judge(questions[static_cast<size_t>(group.prompt)], group, step);
+    for (RolloutGroup& group : own) {
+      if (drawing.gives_up && drawing.gives_up()) break;
+      judge(questions[static_cast<size_t>(group.prompt)], group, step, drawing.gives_up);
+    }
+    gave_up = drawing.gives_up && drawing.gives_up();
     judged = judging.seconds();
     mine = to_json({.groups = std::move(own)});
   });
+  if (drawing.gives_up) {
+    const at::Tensor one = at::tensor({int64_t{gave_up}}, at::kLong), any = at::empty_like(one);
+    s_.world().all_reduce(any, one, {.op = comm::ReduceOp::max})->wait();
+    if (any.item<int64_t>() > 0) throw StepGivenUp();
+  }
   count(written, judged);
   std::vector<RolloutGroup> groups(numbers.size());
   for (int copy = 0; copy < copies.count; ++copy) {

@@ -45,7 +45,11 @@ struct Drawing {
   bool likeliest = false;  ///< the likeliest tokens
   uint64_t key = 0;  ///< other draws for other keys
   bool of_rollout = false;  ///< by the weights in 4 bits, if there are such
+  rewards::GivesUp gives_up = {};  ///< asked on each rank while answers are judged; empty: they all are
 };
+
+/// A rank gives up the step for which answers were written. Thrown on all ranks.
+struct StepGivenUp {};
 
 class AnswerWriter {
  public:
@@ -81,7 +85,7 @@ class AnswerWriter {
 
   std::vector<RolloutGroup> write_own(const std::vector<AskedPrompt>& questions, std::span<const int64_t> numbers,
                                       const Drawing& drawing, const Copies& copies);
-  void judge(const AskedPrompt& question, RolloutGroup& group, int64_t step) const;
+  void judge(const AskedPrompt& question, RolloutGroup& group, int64_t step, const rewards::GivesUp& gives_up) const;
   void count(double writing, double judging);
 
   Session& s_;

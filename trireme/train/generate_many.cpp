@@ -245,9 +245,11 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   results.finish();
   const double seconds = watch.seconds();
   const auto written = sums[1].item<int64_t>();
+  const int64_t asked = std::ssize(prompts) * g.samples;
   if (written == 0)
-    fmt::print(stderr, "nothing to write: {} {} there\n", base::plural(results.count(), "text"),
-               results.count() == 1 ? "was" : "were");
+    fmt::print(stderr, "nothing to write: {} {} there{}\n", base::plural(results.count(), "text"),
+               results.count() == 1 ? "was" : "were",
+               results.count() > asked ? fmt::format(", more than the {} asked for", base::human_count(asked)) : "");
   else
     fmt::print(stderr, "{} with {} in {:.1f} s, {:.1f} tokens/s{}\n", base::plural(written, "text"),
                base::plural(sums[0].item<int64_t>(), "token"), seconds, sums[0].item<double>() / seconds,

@@ -121,6 +121,7 @@ class Grpo : public Task {
     const std::string changed = meet_data(s_.settings.data, identity(), state);
     keep_tokenizer(s_, state);
     keep_template(s_, questions_.chat_template, state);
+    if (g_.beta > 0) keep_reference(s_, state);
     if (!state.task.empty() && changed.empty()) {
       Rollout rollout = parse_rollout(state.task, "the checkpoint");
       if (rollout.made_with == made_with(s_.settings)) {
@@ -137,9 +138,12 @@ class Grpo : public Task {
     return changed;
   }
 
-  void prepare(int64_t step, const StopCheck& stops) override {
+  void prepare(int64_t step, const StopCheck& stops, const std::function<bool()>& gives_up) override {
     const int64_t number = (step - 1) / steps_of_rollout(g_);
-    if (rollout_.number != number) set_rollout(make_rollout(number, step));
+    try {
+      if (rollout_.number != number) set_rollout(make_rollout(number, step, gives_up));
+    } catch (const StepGivenUp&) {  // on all ranks; a resumed run makes the rollout again
+    }
     if (stops()) return;
     const GroupRange of_step = groups_of_step(g_, std::ssize(rollout_.groups), (step - 1) % steps_of_rollout(g_));
     tokens_ = set_weights(g_, rollout_.groups, of_step);
@@ -302,7 +306,7 @@ class Grpo : public Task {
     return numbers;
   }
 
-  Rollout make_rollout(int64_t number, int64_t step) {
+  Rollout make_rollout(int64_t number, int64_t step, const std::function<bool()>& gives_up) {
     writer_.begin_rollout();
     Rollout rollout{.number = number,
                     .prompts_read = prompts_read_,
@@ -314,10 +318,12 @@ class Grpo : public Task {
     const bool refills = g_.dynamic_sampling == DynamicSampling::refill;
     while (std::ssize(rollout.groups) < g_.batch_size &&
            (batches == 0 || (refills && batches < double(g_.max_resampling)))) {
-      std::vector<RolloutGroup> groups = writer_.write(
-          questions_.all, next_prompts(rollout.prompts_read),
-          {.samples = g_.num_generations, .key = static_cast<uint64_t>(rollout.prompts_read), .of_rollout = true},
-          step);
+      std::vector<RolloutGroup> groups = writer_.write(questions_.all, next_prompts(rollout.prompts_read),
+                                                       {.samples = g_.num_generations,
+                                                        .key = static_cast<uint64_t>(rollout.prompts_read),
+                                                        .of_rollout = true,
+                                                        .gives_up = gives_up},
+                                                       step);
       rollout.prompts_read += g_.batch_size;
       batches += 1;
       set_advantages(g_, groups);

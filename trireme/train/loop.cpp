@@ -97,13 +97,13 @@ class Loop {
     const base::Stopwatch watch;
     const int64_t step = state_.step + 1;
     const bool is_drawn = c_.profile.schedule && step == first_step_ + kDrawnStep;
-    observers_->before_step(step, [&] { task_->prepare(step, safe_point_); });
+    const auto gives_up = [&] { return must_give_up(watch.seconds()); };
+    observers_->before_step(step, [&] { task_->prepare(step, safe_point_, gives_up); });
     if (stopping_.stops()) return;
     const engine::StepResult result =
-        take_step(*s_, *task_, step,
-                  {.begins_together = is_drawn,
-                   .give_up = [&] { return must_give_up(watch.seconds()); },
-                   .commit = [this](bool gave_up) { return stopping_.commit(gave_up, saver_->busy()); }});
+        take_step(*s_, *task_, step, {.begins_together = is_drawn, .give_up = gives_up, .commit = [this](bool gave_up) {
+                                        return stopping_.commit(gave_up, saver_->busy());
+                                      }});
     if (step == first_step_ + 1) s_->phases.end("first step");
     if (saver_->under_way() && !stopping_.any_is_busy()) saver_->advance();
     if (!result.committed)

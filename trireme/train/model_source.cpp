@@ -11,6 +11,8 @@
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/checkpoint/tied_head.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/tensor_names.h"
 
@@ -18,33 +20,6 @@ namespace trireme::train {
 namespace fs = std::filesystem;
 
 namespace {
-
-bool same_values(const checkpoint::Checkpoint& folder, const std::string& a, const std::string& b) {
-  const checkpoint::StoredTensor& left = folder.tensor(a);
-  if (left.shape != folder.tensor(b).shape) return false;
-  constexpr int64_t kAtOnce = 1 << 18;
-  std::vector<double> x(static_cast<size_t>(std::min(kAtOnce, left.elements))), y = x;
-  for (int64_t begin = 0; begin < left.elements; begin += kAtOnce) {
-    const int64_t end = std::min(left.elements, begin + kAtOnce);
-    checkpoint::read_piece(folder, {a, begin, end, x.data(), checkpoint::Dtype::f64});
-    checkpoint::read_piece(folder, {b, begin, end, y.data(), checkpoint::Dtype::f64});
-    if (!std::equal(x.begin(), x.begin() + (end - begin), y.begin())) return false;
-  }
-  return true;
-}
-
-// The folder has a head although the model's is tied: some programs save the embedding twice. Any other matrix would be
-// lost.
-void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& embedding) {
-  for (const auto& [name, head] : folder.tensors) {
-    if (!checkpoint::is_head(name) || same_values(folder, name, embedding)) continue;
-    throw CheckpointError(
-        fmt::format("{0} holds {1} with other values than {2}, but tie_word_embeddings is true (in its config.json or "
-                    "by model.tie_word_embeddings), so one would be lost: set it to false to use {1}, or remove {1}",
-                    folder.path.string(), name, embedding),
-        folder.path.string(), name);
-  }
-}
 
 // Whether the numbers of both heads' labels mean the same. Labels without names, LABEL_0 and LABEL_1, may get some.
 bool same_labels(const std::vector<std::string>& old, const std::vector<std::string>& now) {
@@ -144,7 +119,7 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
             folder.path.string()),
         folder.path.string(), "lm_head.weight");
   checkpoint::check_tensors(folder, expected, way_out_of_other_shapes(folder, model.config));
-  if (tied) check_tied_head(folder, s.name_of(first));
+  if (tied) checkpoint::check_tied_head(checkpoint::SafetensorsSource(folder), s.name_of(first), folder.path.string());
   if (!options.side_files) return s;
   if (fs::exists(folder.path / "model.safetensors.index.json"))
     s.index_json = base::read_side_file(folder.path / "model.safetensors.index.json");

@@ -105,6 +105,7 @@ class Preferences : public SampleTask {
     std::string changed = SampleTask::restore(state);
     if (data().chat_template.empty() && tokenizer_->eos_id())  // plain replies end with it
       stop_at(session(), *tokenizer_, *tokenizer_->eos_id(), state);
+    if (session().model.objective.needs_reference()) keep_reference(session(), state);
     return changed;
   }
 

@@ -24,6 +24,7 @@
 #include "trireme/data/batch_loader.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
+#include "trireme/settings/take_over.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/out_dir.h"
@@ -224,14 +225,46 @@ void check_reference(const Settings& s) {
   }
 }
 
-void load_reference(Session& s, const std::optional<std::string>& named) {
-  const bool adapts = !s.model.adapters.empty();
-  const fs::path adapter = adapts ? adapter_of(named) : fs::path(),
-                 folder = named && adapter.empty() ? fs::path(*named) : starting_weights(s.settings);
-  require_same_folder(s.world(), s.environment, "the reference's weights", [&] {
+namespace {
+
+// The folders that a reference is loaded from.
+struct ReferencePlace {
+  fs::path folder, adapter;
+
+  ReferencePlace(const Session& s, const std::optional<std::string>& named)
+      : adapter(s.model.adapters.empty() ? fs::path() : adapter_of(named)) {
+    folder = named && adapter.empty() ? fs::path(*named) : starting_weights(s.settings);
+  }
+  std::string fingerprint() const {
     const std::string base = adapt::fingerprint_of(adapt::open_base(folder));
     return adapter.empty() ? base : base + " " + fingerprint_of(adapt::open_adapter_folder(adapter));
-  });
+  }
+};
+
+const std::optional<std::string>& named_reference(const Settings& s) {
+  return s.task == Learning::rewards ? s.grpo.reference : s.dpo.reference;
+}
+
+}  // namespace
+
+void keep_reference(Session& s, RunState& state) {
+  const auto& named = named_reference(s.settings);
+  const ReferencePlace place(s, named);
+  const std::string now = checkpoint::made_on_all(s.world(), [&] { return place.fingerprint(); });
+  const bool is_another = !state.reference.empty() && state.reference != now;
+  if (is_another && named == named_reference(settings_in(state.settings_yaml)))
+    throw UsageError(
+        fmt::format("{} has other weights now than those that the run compares its model with; name the folder of "
+                    "those: --{} FOLDER",
+                    place.folder.string(), s.settings.task == Learning::rewards ? "grpo.reference" : "dpo.reference"));
+  state.reference = now;
+}
+
+void load_reference(Session& s, const std::optional<std::string>& named) {
+  const bool adapts = !s.model.adapters.empty();
+  const ReferencePlace place(s, named);
+  const fs::path &adapter = place.adapter, &folder = place.folder;
+  require_same_folder(s.world(), s.environment, "the reference's weights", [&] { return place.fingerprint(); });
   const auto seed = static_cast<uint64_t>(s.settings.seed);
   s.engine->initialize(seed);
   load_run(*s.engine, s.model, folder, s.world(), adapts ? LoadWhat::base : LoadWhat::weights);

@@ -37,6 +37,10 @@ void check_reference(const Settings& settings);
 /// Errors    CheckpointError, the same on every rank; UsageError, too, if ranks have other references
 void load_reference(Session& session, const std::optional<std::string>& named);
 
+/// Keeps the fingerprint of the reference in the run's state, and refuses another one for a run that goes on, unless
+/// the setting that names it has changed. Every rank must call. Errors    UsageError, the same on every rank
+void keep_reference(Session& session, RunState& state);
+
 /// Reads or computes them. The engine then holds the reference's weights until others are loaded.
 /// Every rank must call. Calls `stops` while it computes; after a stop the numbers mean nothing.
 ///

@@ -46,6 +46,7 @@ std::string to_json(const RunState& s) {
   if (!s.untrained_steps.empty()) json["untrained_steps"] = s.untrained_steps;
   if (!s.base_path.empty()) json["base"] = {{"path", s.base_path}, {"fingerprint", s.base_fingerprint}};
   if (!s.chat_template.empty()) json["chat_template"] = s.chat_template;
+  if (!s.reference.empty()) json["reference"] = s.reference;
   if (!s.task.empty()) json["task"] = s.task;
   return base::json_text(json, 2);
 }
@@ -63,6 +64,7 @@ RunState parse_run_state(const std::string& text, const std::filesystem::path& p
     for (const auto& [name, value] : j.at("data").items()) s.data.add(name, value.get<std::string>());
   s.settings_yaml = j.at("settings").get<std::string>();
   s.chat_template = j.value("chat_template", "");
+  s.reference = j.value("reference", "");
   s.task = j.value("task", "");
   if (j.contains("loss_scale")) s.loss_scale = parse_loss_scale(j.at("loss_scale"));
   if (j.contains("untrained_steps"))

@@ -27,6 +27,7 @@ struct RunState {
   optim::LossScaleState loss_scale;         ///< of runs that scale the loss, or did before they were resumed
   std::map<std::string, int64_t> untrained_steps = {};  ///< Engine::untrained_steps
   std::string chat_template = {};   ///< in which it learned conversations; "": it learned none
+  std::string reference = {};       ///< fingerprint of the weights that it compares its model with; "": none
   std::string task;                 ///< what a task keeps beside its place in the data; "": nothing
   ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file
   // Of a run that trains adapters:

@@ -31,8 +31,9 @@ class Task : public StepTask {
   virtual std::string restore(RunState& state) = 0;
 
   /// Called before each step, on every rank: what the step learns from, if the model itself makes it. Calls `stops`
-  /// while it works; the loop then ends the run if the ranks agreed to stop.
-  virtual void prepare(int64_t step, const StopCheck& stops) {}
+  /// while it works; the loop then ends the run if the ranks agreed to stop. `gives_up`: whether the step would not end
+  /// in the time that a stop leaves, as this rank knows.
+  virtual void prepare(int64_t step, const StopCheck& stops, const std::function<bool()>& gives_up) {}
 
   /// Called after each step that counts. Moves on, and writes the new place in the data into `state`. The loop itself
   /// counts steps and tokens.

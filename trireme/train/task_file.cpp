@@ -152,6 +152,8 @@ void read_generation(std::optional<Map> map, WrittenTask& task) {
   task.until = {task.fewshot_delimiter};
   if (!map) return;
   task.until = map->texts("until").value_or(task.until);
+  if (std::ranges::count(task.until, "") > 0 && task.until != std::vector{task.fewshot_delimiter})
+    map->refuse("until", "has an empty word, which would stop nothing");
   task.max_new_tokens = map->whole("max_gen_toks", task.max_new_tokens);
   if (task.max_new_tokens < 1) map->refuse("max_gen_toks", "is below 1");
   const double temperature = map->value<double>("temperature", "number").value_or(0);

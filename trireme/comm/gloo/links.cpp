@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "trireme/base/process.h"
+#include "trireme/base/socket.h"
 #include "trireme/comm/gloo/greeting.h"
 
 namespace trireme::comm {
@@ -35,9 +36,10 @@ class Linking {
   Links run() {
     const auto until = LinkClock::now() + group_.timeout;
     while (!missing().empty()) {
+      hear_calls();  // before a call is given up: the answer may be there since this rank was suspended
+      call();
       if (LinkClock::now() > until)
         throw std::runtime_error(fmt::format("no connection with rank {}", fmt::join(missing(), ", ")));
-      call();
       wait();
       hear_calls();
       hear_guests();
@@ -69,6 +71,7 @@ class Linking {
       const auto* address = reinterpret_cast<const sockaddr*>(addresses_[k].data());
       base::FileDescriptor socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       if (socket.get() < 0) require_descriptors();
+      base::enable_keepalive(socket.get());
       const int result = ::connect(socket.get(), address, static_cast<socklen_t>(addresses_[k].size()));
       if (result != 0 && errno != EINPROGRESS && errno != EINTR) continue;
       call.greeting = Greeting::call(std::move(socket), key_, group_.rank, k);
@@ -114,6 +117,7 @@ class Linking {
     for (int i = 0; i < kAcceptedAtOnce; ++i) {
       base::FileDescriptor socket(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (socket.get() < 0) return require_descriptors();
+      base::enable_keepalive(socket.get());
       guests_.push_back(Greeting::host(std::move(socket), key_, group_.rank, group_.size));
       if (guests_.size() <= kMostGuests) continue;
       guests_.pop_front();

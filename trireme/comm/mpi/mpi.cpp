@@ -176,20 +176,12 @@ std::vector<int> ranks_of(const Group& group) {
   return ranks;
 }
 
-// FNV-1a of name and ranks: the same on every rank and in every build.
-uint64_t group_hash(const Group& group) {
-  uint64_t hash = 14695981039346656037u;
-  for (const char c : fmt::format("{}/{}", group.name, ranks_of(group)))
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return hash;
-}
-
 // MPI's tags go up to 32767 at least.
-int group_tag(const Group& group) { return static_cast<int>(group_hash(group) % 32767); }
+int group_tag(const Group& group) { return static_cast<int>(hash_of(group) % 32767); }
 
 // Everybody greets everybody; returns when all have, within the timeout.
 void greet(const Group& group) {
-  const auto hash = static_cast<int64_t>(group_hash(group));
+  const auto hash = static_cast<int64_t>(hash_of(group));
   const at::Tensor words = at::full({group.size}, hash, at::kLong);
   const std::atomic<bool> stopping = false;
   const auto start = Clock::now();

@@ -13,6 +13,7 @@
 
 #include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
+#include "trireme/base/populate.h"
 #include "trireme/base/round_up.h"
 
 namespace trireme::comm {
@@ -34,8 +35,7 @@ void check_available(int64_t bytes, int64_t claimed, const std::string& what) {
                        static_cast<double>(claimed) / (1 << 20), static_cast<double>(available) / (1 << 20)));
 }
 
-// MADV_POPULATE_WRITE and MADV_COLLAPSE, which the C library's headers may not have yet.
-constexpr int kPopulateWrite = 23, kCollapse = 25;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the C library's headers may not have yet
 
 // Large memory begins on a huge page's boundary, because otherwise the kernel cannot use huge pages.
 void* map(int64_t bytes, int flags, int fd) {
@@ -103,10 +103,8 @@ std::string Mapping::touch(int64_t begin, int64_t bytes) {
   if (bytes <= 0) return "";
   auto* from = static_cast<std::byte*>(data_) + begin / 4096 * 4096;
   auto* to = static_cast<std::byte*>(data_) + begin + bytes;
-  if (madvise(from, base::round_up(to - from, 4096), kPopulateWrite) != 0) {
-    if (errno != EINVAL) return fmt::format("{} bytes cannot be had: {}", bytes, std::strerror(errno));
-    for (auto* p = from; p < to; p += 4096) *static_cast<volatile std::byte*>(p) = *p;  // before Linux 5.14
-  }
+  if (const int error = base::populate(from, static_cast<size_t>(to - from)); error != 0)
+    return fmt::format("{} bytes cannot be had: {}", bytes, std::strerror(error));
   // Only huge pages inside the range: the others also hold a neighbour's bytes.
   const int64_t first = base::round_up(begin, kHugePage), last = (begin + bytes) / kHugePage * kHugePage;
   if (last > first) madvise(static_cast<std::byte*>(data_) + first, last - first, kCollapse);

@@ -40,10 +40,12 @@ size_t take_header(char*, size_t size, size_t count, void* reply) {
   r.bytes += size * count;
   return r.too_long() ? 0 : size * count;
 }
-size_t take_body(char* data, size_t size, size_t count, void* reply) {
+size_t take_body(char* data, size_t size, size_t count, void* reply) try {
   const size_t taken = take_header(data, size, count, reply);
   static_cast<Reply*>(reply)->body.append(data, taken);
   return taken;
+} catch (const std::bad_alloc&) {  // no exception passes through libcurl
+  return 0;
 }
 
 Reply send(const char* method, const std::string& url, const std::vector<std::string>& lines, Clock::time_point until) {

@@ -85,8 +85,9 @@ inline unsigned blocks_of(int64_t count, int64_t block) { return static_cast<uns
 template <class... Parameters, class... Arguments>
 void launch(const char* what, void (*kernel)(Parameters...), dim3 grid, int threads, int64_t shared_bytes,
             const Arguments&... arguments) {
-  cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(shared_bytes));
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes)),
+        what);
   kernel<<<grid, threads, static_cast<size_t>(shared_bytes), current_stream()>>>(arguments...);
   check_launch(what);
 }

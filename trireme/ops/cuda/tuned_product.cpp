@@ -83,6 +83,7 @@ class Description {
 struct Chosen {
   std::shared_ptr<const Description> description;
   std::optional<cublasLtMatmulAlgo_t> algorithm;  ///< absent: cuBLASLt has none
+  bool is_final = true;  ///< false: of these operands every algorithm makes the same, so the next ones are looked at
 };
 
 bool run(const Product& p, const Description& d, cublasLtMatmulDesc_t operation, const cublasLtMatmulAlgo_t& algorithm,
@@ -142,18 +143,18 @@ class Copies {
   void clear(void* copy) const {
     check(cudaMemsetAsync(copy, 0, static_cast<size_t>(bytes_), current_stream()), "clearing a product");
   }
-  bool are_equal() const {
-    const c10::Device device(c10::kCUDA, c10::cuda::current_device());
-    const auto whole = [&](void* copy) {
-      return at::for_blob(copy, {bytes_ / 2})
-          .options(at::TensorOptions().dtype(at::kShort).device(device))
-          .target_device(device)
-          .make_tensor();
-    };
-    return at::equal(whole(first()), whole(second()));
-  }
+  bool are_equal() const { return at::equal(whole(first()), whole(second())); }
+  bool first_is_zero() const { return whole(first()).count_nonzero().item<int64_t>() == 0; }
 
  private:
+  at::Tensor whole(void* copy) const {
+    const c10::Device device(c10::kCUDA, c10::cuda::current_device());
+    return at::for_blob(copy, {bytes_ / 2})
+        .options(at::TensorOptions().dtype(at::kShort).device(device))
+        .target_device(device)
+        .make_tensor();
+  }
+
   int64_t bytes_;
   void* memory_ = nullptr;
 };
@@ -185,8 +186,11 @@ class Events {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-cublasLtMatmulAlgo_t fastest(const Product& p, const Description& d, const std::vector<cublasLtMatmulAlgo_t>& all,
-                             const void* a, const void* b) {
+/// The fastest algorithm that makes the bits of the first one; nothing if the operands are zeros, of which all make the
+/// same.
+std::optional<cublasLtMatmulAlgo_t> fastest(const Product& p, const Description& d,
+                                            const std::vector<cublasLtMatmulAlgo_t>& all, const void* a,
+                                            const void* b) {
   const Copies copies(p);
   if (!copies) return all.front();
   const Events events;
@@ -197,6 +201,7 @@ cublasLtMatmulAlgo_t fastest(const Product& p, const Description& d, const std::
   };
   copies.clear(copies.first());
   if (!run(p, d, d.operation, all.front(), a, b, copies.first(), copies.first())) return all.front();
+  if (copies.first_is_zero()) return std::nullopt;
   run(p, d, d.operation, all.front(), a, b, copies.second(), copies.second());
   float least = time(all.front()) * kFaster;
   size_t best = 0;
@@ -214,8 +219,11 @@ Chosen choose(const Product& p, const void* a, const void* b, const Scales& scal
   const std::vector<cublasLtMatmulAlgo_t> all = proposals(*chosen.description);
   if (all.empty()) return chosen;
   const bool large = 2.0 * double(p.m) * double(p.n) * double(p.k) >= kLarge;
-  chosen.algorithm =
-      large && all.size() > 1 && !splits_sums(all.front()) ? fastest(p, *chosen.description, all, a, b) : all.front();
+  chosen.algorithm = all.front();
+  if (!large || all.size() == 1 || splits_sums(all.front())) return chosen;
+  const auto found = fastest(p, *chosen.description, all, a, b);
+  chosen.is_final = found.has_value();
+  if (found) chosen.algorithm = found;
   return chosen;
 }
 
@@ -226,7 +234,10 @@ Chosen chosen_for(const Product& p, const void* a, const void* b, const Scales& 
   const std::lock_guard lock(mutex);
   const std::pair key(static_cast<int>(c10::cuda::current_device()), p);
   const auto found = all.find(key);
-  return found != all.end() ? found->second : all.emplace(key, choose(p, a, b, scales)).first->second;
+  if (found != all.end()) return found->second;
+  Chosen chosen = choose(p, a, b, scales);
+  if (chosen.is_final) all.emplace(key, chosen);
+  return chosen;
 }
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
