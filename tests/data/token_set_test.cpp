@@ -242,6 +242,44 @@ TEST_F(TokenSetTest, StatisticsAreThoseOfTheTokens) {
   EXPECT_EQ(stats.unknown_tokens, 3 + 10 + 17 + 24 + 31 + 38 + 45 + 52 + 59 + 66 + 73 + 80 + 87 + 94);
 }
 
+TEST_F(TokenSetTest, IdsThatTheVocabularyLacksAreRefusedWhereTheyAreRead) {
+  write_three(300);
+  std::fstream(folder / "set.bin", std::ios::in | std::ios::out | std::ios::binary).seekp(4).write("\x60\xEA", 2);
+  const TokenSet set = TokenSet::open(folder / "set");
+  std::vector<int64_t> ids(2);
+  set.copy(0, ids);
+  EXPECT_THAT(ids, ElementsAre(1, 2));
+  EXPECT_THAT(refusal([&] { set.copy(1, ids); }),
+              AllOf(HasSubstr("set holds the token 60000, and its tokenizer's vocabulary ends at 299"),
+                    HasSubstr("trireme data stats"), HasSubstr("(at 2 of 5 tokens)")));
+  EXPECT_EQ(token_stats(set).ids_outside, 1);
+}
+
+TEST_F(TokenSetTest, NoTokenizerHasIdsBeyond31Bits) {
+  folder.write("set.bin", bytes_of<int64_t>({1, int64_t{1} << 40, -1}));
+  folder.write("set.idx",
+               megatron_header({TokenType::int64, 1, 2}) + bytes_of<int32_t>({3}) + bytes_of<int64_t>({0, 0, 1}));
+  const TokenSet set = TokenSet::open(folder / "set");
+  EXPECT_THAT(refusal([&] { ids_of(set); }),
+              AllOf(HasSubstr("set holds the token 1099511627776"), HasSubstr("the set is damaged")));
+  EXPECT_EQ(token_stats(set).ids_outside, 1);
+  EXPECT_EQ(token_stats(set).negative_ids, 1);
+}
+
+TEST_F(TokenSetTest, AMaskHasOnesAndZeros) {
+  {
+    TokenSetWriter writer(folder / "set", 300, true);
+    writer.append_document(std::vector<int32_t>{1, 2, 3}, std::vector<uint8_t>{0, 1, 1});
+    writer.commit({});
+  }
+  std::fstream(folder / "set.mask", std::ios::in | std::ios::out | std::ios::binary).put(2);
+  const TokenSet set = TokenSet::open(folder / "set");
+  std::vector<uint8_t> mask(3);
+  EXPECT_THAT(refusal([&] { set.copy_mask(0, mask); }), HasSubstr("set.mask is damaged: it holds the byte 2"));
+  EXPECT_EQ(token_stats(set).mask_outside, 1);
+  EXPECT_EQ(token_stats(set).supervised_tokens, 2);
+}
+
 class LitdataTest : public TokenSetTest {
  protected:
   void write_index(const std::string& chunks, const std::string& config = R"("data_format":["no_header_tensor:13"])") {

@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "refusal.h"
 #include "token_sets.h"
 #include "trireme/base/error.h"
 #include "trireme/data/ledger.h"
@@ -180,6 +181,19 @@ TEST_F(TrainingDataTest, AFileOfOneDocumentCannotHoldOutDocuments) {
                                HasSubstr("data.val_data_path")));
 }
 
+TEST_F(TrainingDataTest, ADocumentOfTwoTokensIsHeldOutWhereDocumentsAreSamples) {
+  use(folder.write("few.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n"));
+  EXPECT_THAT(refusal(), HasSubstr("fewer than one sample, which takes 9"));
+  for (const Packing packing : {Packing::best_fit, Packing::none}) {
+    options.packing = packing;
+    EXPECT_EQ(refusal(/*check_only=*/true), "not refused");
+    EXPECT_EQ(text_of(*load().val), "c");
+  }
+  make_set(folder.path(), {{.ids = {7}}});
+  use(folder / "set");
+  EXPECT_THAT(refusal(), HasSubstr("set: 1 token is fewer than one sample, which takes a document of 2"));
+}
+
 TEST_F(TrainingDataTest, JsonLinesAreDocuments) {
   use(folder.write("a.jsonl", "{\"text\": \"abcdef\"}\n{\"text\": \"ghijkl\"}\n{\"text\": \"mnopqr\"}\n"));
   options.val_split_fraction = 0.2;
@@ -252,6 +266,43 @@ TEST_F(TrainingDataTest, ASetOfWhichNothingIsLearnedIsRefused) {
                                 "100 tokens"),
                       HasSubstr("data.learn")));
   }
+}
+
+TEST_F(TrainingDataTest, TheMaskSaysWhatIsLearnedNotTheCountBesideIt) {
+  make_set(folder.path(), {{.ids = std::vector<int32_t>(100, 7), .mask = std::vector<uint8_t>(100, 1)}}, true);
+  use(folder / "set");
+  EXPECT_EQ(refusal(), "not refused");
+  folder.write("set.mask", std::string(100, '\0'));
+  EXPECT_THAT(refusal(), HasSubstr("set: nothing would be learned from it"));
+  folder.write("set.mask", std::string(90, '\0') + std::string(10, '\1'));
+  EXPECT_THAT(refusal(), HasSubstr("set less its part for validation: nothing would be learned from it"));
+  folder.write("set.mask", std::string(100, '\2'));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("data.train_data_path"), HasSubstr("set.mask is damaged")));
+}
+
+TEST_F(TrainingDataTest, ADamagedSetIsNotBlamedOnTheModel) {
+  std::vector<int32_t> ids(2'000'000, 7);
+  TokenSetWriter writer(folder / "big", 256);
+  writer.append_document(ids);
+  writer.commit({.tokenizer_fingerprint = text::ByteTokenizer().fingerprint()});
+  const auto damage = [&](int64_t at) {
+    TokenSetAbout about = *TokenSet::open(folder / "big").about();
+    about.vocab_size = 8;  // so that a byte can be outside
+    folder.write("big.json", to_json(about));
+    std::fstream(folder / "big.bin", std::ios::in | std::ios::out | std::ios::binary).seekp(at).put(99);
+  };
+  damage(6000);  // between the blocks that are looked at before the start
+  use(folder / "big");
+  options.vocab_size = 256;
+  const TrainingData data = load();
+  TestRow row(options.sequence);
+  EXPECT_THAT(trireme::data::refusal([&] {
+                for (int64_t i = 0; i < data.train->samples_per_epoch(); ++i) data.train->sample(i, row.view());
+              }),
+              AllOf(HasSubstr("big holds the token 99, and its tokenizer's vocabulary ends at 7"),
+                    HasSubstr("the set is damaged")));
+  damage(0);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("data.train_data_path"), HasSubstr("big holds the token 99")));
 }
 
 TEST_F(TrainingDataTest, ConversationsAreCountedWithCachedTokensToo) {
@@ -423,9 +474,9 @@ TEST_F(TrainingDataTest, WhatCannotBeLearnedFromIsRefusedInOneSentence) {
     EXPECT_THAT(refusal(check_only), HasSubstr("data.train_data_path"));
     use(folder.write("short.txt", "1234567"));
     EXPECT_THAT(refusal(check_only),
-                AllOf(HasSubstr("short.txt"), HasSubstr("tokens are fewer than one sample, which takes 9")));
+                AllOf(HasSubstr("short.txt"), HasSubstr("at most 7 tokens are fewer than one sample, which takes 9")));
     use(folder.write("some.txt", numbered(59)));
-    EXPECT_THAT(refusal(check_only), AllOf(HasSubstr("some.txt"), HasSubstr("0.1 holds out: 6 tokens")));
+    EXPECT_THAT(refusal(check_only), AllOf(HasSubstr("some.txt"), HasSubstr("0.1 holds out: at most 6 tokens")));
     options.val_split_fraction = 1;
     EXPECT_THAT(refusal(check_only), HasSubstr("data.val_split_fraction 1 is not in [0, 1)"));
     options.val_data_path = folder / "lost.txt";

@@ -22,7 +22,8 @@ double share(int64_t part, int64_t whole) {
 }
 
 bool is_damaged(const TokenSet& set, const TokenStats& stats) {
-  return (stats.fingerprint && *stats.fingerprint != set.fingerprint()) || stats.ids_outside + stats.negative_ids > 0;
+  return (stats.fingerprint && *stats.fingerprint != set.fingerprint()) || stats.ids_outside + stats.negative_ids > 0 ||
+         stats.mask_outside > 0;
 }
 
 void print_origin(const TokenSet& set, const TokenStats& stats) {
@@ -105,8 +106,12 @@ int report_damage(const TokenSet& set, const TokenStats& stats) {
                set.path().string(), base::checksum_text(*stats.fingerprint), set.path().filename().string(),
                base::checksum_text(set.fingerprint()));
   if (stats.ids_outside + stats.negative_ids > 0)
-    fmt::print(stderr, "damaged  {}: {} ids lie outside the vocabulary\n", set.path().string(),
-               base::human_count(stats.ids_outside + stats.negative_ids));
+    fmt::print(stderr, "damaged  {}: {} ids lie outside {}\n", set.path().string(),
+               base::human_count(stats.ids_outside + stats.negative_ids),
+               set.about() ? "the vocabulary" : "any tokenizer's vocabulary");
+  if (stats.mask_outside > 0)
+    fmt::print(stderr, "damaged  {}.mask: {} are neither 0 nor 1\n", set.path().string(),
+               base::plural(stats.mask_outside, "byte"));
   return is_damaged(set, stats) ? 1 : 0;
 }
 

@@ -123,21 +123,23 @@ std::shared_ptr<const TokenSet> tokenized(const fs::path& path, const text::Toke
   return set;
 }
 
-// A step that looks such an id up would end the run. Of a big set, blocks spread over it are looked at.
-void require_known_ids(const TokenSet& set, const fs::path& path, const SourceOptions& options) {
+// A step that looks an id up that is not there would end the run. Of a big set, blocks spread over it are looked at
+// now, and each other one when it is read.
+void look_into(const TokenSet& set, const SourceOptions& options) try {
   constexpr int64_t kBlocks = 256, kBlockTokens = 4096;
   const int64_t all = set.num_tokens(), size = std::min(kBlockTokens, all);
   const int64_t blocks = std::min(kBlocks, (all + kBlockTokens - 1) / kBlockTokens);
   std::vector<int64_t> ids(static_cast<size_t>(size));
+  std::vector<uint8_t> mask(static_cast<size_t>(size));
   for (int64_t b = 0; b < blocks; ++b) {
-    set.copy(blocks == 1 ? 0 : (all - size) * b / (blocks - 1), ids);
-    const auto outside = std::ranges::find_if(ids, [&](int64_t id) { return id < 0 || id >= options.vocab_size; });
-    if (outside != ids.end())
-      throw UsageError(
-          fmt::format("{} {} holds the token {}, and the model's vocabulary ends at {}; name the model whose tokens "
-                      "these are, or tokenize the text again",
-                      options.setting, path.string(), *outside, options.vocab_size - 1));
+    const int64_t first = blocks == 1 ? 0 : (all - size) * b / (blocks - 1);
+    set.copy(first, ids);
+    set.copy_mask(first, mask);
   }
+} catch (const base::FileError&) {
+  throw;
+} catch (const UsageError& error) {
+  throw UsageError(fmt::format("{} {}", options.setting, error.what()));
 }
 
 }  // namespace
@@ -161,16 +163,22 @@ int64_t most_tokens(const fs::path& path, const SourceOptions& options) {
 std::shared_ptr<const TokenSet> open_source(const fs::path& path, const text::Tokenizer& tokenizer,
                                             const SourceOptions& options) {
   if (!TokenSet::is_named_by(path)) return tokenized(path, tokenizer, options);
-  auto set = std::make_shared<const TokenSet>(TokenSet::open(path));
-  const auto& about = set->about();
-  if (is_of_unknown_tokenizer(*set)) {
-    if (options.vocab_size > 0) require_known_ids(*set, path, options);
-  } else if (about->tokenizer_fingerprint != tokenizer.fingerprint())
+  TokenSet set = TokenSet::open(path);
+  const auto& about = set.about();
+  if (is_of_unknown_tokenizer(set)) {
+    if (options.vocab_size > 0)
+      set.limit_ids(options.vocab_size,
+                    fmt::format("the model's vocabulary ends at {}; name the model whose tokens these are, or tokenize "
+                                "the text again",
+                                options.vocab_size - 1));
+  } else if (about->tokenizer_fingerprint != tokenizer.fingerprint()) {
     throw UsageError(
         fmt::format("{} {} was tokenized with another tokenizer ({}) than this run's ({}); name the one it was made "
                     "with by data.tokenizer, or tokenize the text again",
                     options.setting, path.string(), about->tokenizer, tokenizer.name()));
-  return set;
+  }
+  look_into(set, options);
+  return std::make_shared<const TokenSet>(std::move(set));
 }
 
 }  // namespace trireme::data

@@ -32,8 +32,9 @@ int64_t most_tokens(const std::filesystem::path& path, const SourceOptions& opti
 /// Opens or makes the set. If several processes want the same set, one makes it and the others wait.
 ///
 /// Cost      a pass over the text for its hash; tokenizing, if the set is not cached
-/// Errors    UsageError: those of most_tokens; a set of another tokenizer, or with ids outside the vocabulary (all are
-///           looked at, or a million); a cache that cannot be written
+/// Errors    UsageError: those of most_tokens; a set of another tokenizer, or with ids outside its vocabulary, or with
+///           a mask that is none (up to a million tokens are looked at, others when they are read: TokenSet::copy); a
+///           cache that cannot be written
 std::shared_ptr<const TokenSet> open_source(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
                                             const SourceOptions& options);
 

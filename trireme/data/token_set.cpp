@@ -8,6 +8,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
+#include "trireme/base/text.h"
 #include "trireme/data/litdata.h"
 #include "trireme/data/token_fingerprint.h"
 
@@ -85,6 +86,10 @@ TokenSet TokenSet::open(const fs::path& given) {
   if (base::is_file(sidecar)) {
     set.about_ = parse_token_set_about(base::read_side_file(sidecar), sidecar.string());
     check_about(*set.about_, set, sidecar);
+    set.limit_ids(set.about_->vocab_size,
+                  fmt::format("its tokenizer's vocabulary ends at {}: the set is damaged (trireme data stats {}); make "
+                              "it again",
+                              set.about_->vocab_size - 1, base::shell_quoted(prefix.string())));
     set.fingerprint_ = set.about_->fingerprint;
     if (const fs::path mask = beside(prefix, ".mask"); base::is_file(mask)) {
       set.mask_ = std::make_shared<const base::MappedFile>(mask);
@@ -109,6 +114,23 @@ std::optional<uint64_t> TokenSet::recompute_fingerprint() const {
   return fingerprint_files(about_->tokenizer_fingerprint, files);
 }
 
+void TokenSet::limit_ids(int64_t end, std::string rule) {
+  ids_end_ = end;
+  ids_rule_ = std::move(rule);
+}
+
+void TokenSet::copy(int64_t first, std::span<int64_t> ids) const {
+  view_.copy(first, ids);
+  const auto end = static_cast<uint64_t>(ids_end_);
+  uint64_t largest = 0;  // as which a negative id counts
+  for (const int64_t id : ids) largest = std::max(largest, static_cast<uint64_t>(id));
+  if (ids.empty() || largest < end) return;
+  const auto outside = std::ranges::find_if(ids, [&](int64_t id) { return static_cast<uint64_t>(id) >= end; });
+  throw UsageError(fmt::format("{} holds the token {}, and {} (at {} of {})", path_.string(), *outside, ids_rule_,
+                               base::human_count(first + (outside - ids.begin())),
+                               base::plural(num_tokens(), "token")));
+}
+
 void TokenSet::copy_mask(int64_t first, std::span<uint8_t> out) const {
   check_invariant(first >= 0 && first + static_cast<int64_t>(out.size()) <= num_tokens(),
                   "a window of a mask lies inside its set");
@@ -117,6 +139,11 @@ void TokenSet::copy_mask(int64_t first, std::span<uint8_t> out) const {
     std::fill(out.begin(), out.end(), uint8_t{1});
   } else {
     std::memcpy(out.data(), mask_->bytes().data() + first, out.size());
+    if (const uint8_t largest = *std::ranges::max_element(out); largest > 1)
+      throw UsageError(
+          fmt::format("{} is damaged: it holds the byte {}, and a mask has 1 for each token that is "
+                      "learned and 0 for others; make the set again",
+                      mask_->path().string(), largest));
   }
 }
 

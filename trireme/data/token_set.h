@@ -66,6 +66,8 @@ struct TokenSetAbout {
 TokenSetAbout parse_token_set_about(std::string_view json, const std::string& name);
 std::string to_json(const TokenSetAbout& about);
 
+inline constexpr int64_t kMostIds = int64_t{1} << 31;  ///< no tokenizer has more
+
 class TokenSet {
  public:
   /// Opens PREFIX (or PREFIX.bin, PREFIX.idx), or a folder of litdata chunks. Trusts the sidecar's fingerprint.
@@ -85,12 +87,20 @@ class TokenSet {
   int64_t document_start(int64_t d) const { return document_start_(d); }
 
   /// Copies tokens [first, first + ids.size()) to `ids`.
-  void copy(int64_t first, std::span<int64_t> ids) const { view_.copy(first, ids); }
+  /// Errors    UsageError: the set is damaged, because one of them is outside its vocabulary (limit_ids)
+  void copy(int64_t first, std::span<int64_t> ids) const;
   const TokenView& view() const { return view_; }
 
   bool has_mask() const { return mask_ != nullptr; }
   /// 1 for each token to be learned; all ones without a mask.
+  /// Errors    UsageError: the set is damaged, because its mask has other bytes than 0 and 1
   void copy_mask(int64_t first, std::span<uint8_t> out) const;
+  /// The mask's bytes as they are; empty: there is none.
+  std::span<const std::byte> mask() const { return mask_ ? mask_->bytes() : std::span<const std::byte>(); }
+
+  /// From now on, copy() refuses ids outside [0, end) with `rule`, which says what that means of the set. A set is
+  /// opened with the vocabulary that its sidecar names; without one, ids are below 2^31, as all tokenizers' are.
+  void limit_ids(int64_t end, std::string rule);
   int64_t supervised_tokens() const { return about_ ? about_->supervised_tokens : num_tokens(); }
 
   /// The fingerprint of ids, document borders, mask and, if known, the tokenizer. Equal fingerprints mean equal data.
@@ -114,6 +124,8 @@ class TokenSet {
   std::function<int64_t(int64_t)> document_start_;
   uint64_t fingerprint_ = 0;
   std::optional<TokenSetAbout> about_;
+  int64_t ids_end_ = kMostIds;
+  std::string ids_rule_ = "no tokenizer has such a one: the set is damaged";
 };
 
 /// How much of a set is written. With it, a writer continues after the process was killed.

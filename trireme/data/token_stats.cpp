@@ -10,7 +10,7 @@ constexpr int64_t kCountedIds = int64_t{1} << 24;
 
 class IdCounter {
  public:
-  IdCounter(TokenStats& stats, std::optional<int64_t> vocab_size, std::optional<int64_t> unknown_id)
+  IdCounter(TokenStats& stats, int64_t vocab_size, std::optional<int64_t> unknown_id)
       : stats_(stats), vocab_size_(vocab_size), unknown_id_(unknown_id), seen_(kCountedIds) {
     if (unknown_id) stats.unknown_tokens = 0;
   }
@@ -21,8 +21,7 @@ class IdCounter {
       stats_.negative_ids += id < 0;
       if (id >= 0 && id < kCountedIds) seen_[static_cast<size_t>(id)] = true;
     }
-    if (vocab_size_)
-      stats_.ids_outside += std::count_if(ids.begin(), ids.end(), [&](int64_t id) { return id >= *vocab_size_; });
+    stats_.ids_outside += std::count_if(ids.begin(), ids.end(), [&](int64_t id) { return id >= vocab_size_; });
     if (unknown_id_) *stats_.unknown_tokens += std::count(ids.begin(), ids.end(), *unknown_id_);
   }
 
@@ -30,7 +29,8 @@ class IdCounter {
 
  private:
   TokenStats& stats_;
-  std::optional<int64_t> vocab_size_, unknown_id_;
+  int64_t vocab_size_;
+  std::optional<int64_t> unknown_id_;
   std::vector<bool> seen_;
 };
 
@@ -61,16 +61,16 @@ TokenStats token_stats(const TokenSet& set, std::optional<int64_t> unknown_id,
   stats.fingerprint = set.recompute_fingerprint();
   count_lengths(set, stats);
   const auto& about = set.about();
-  IdCounter counter(stats, about ? std::optional(about->vocab_size) : std::nullopt, unknown_id);
+  IdCounter counter(stats, about ? about->vocab_size : kMostIds, unknown_id);
   std::vector<int64_t> ids;
-  std::vector<uint8_t> mask;
   for (int64_t at = 0; at < stats.tokens; at += static_cast<int64_t>(ids.size())) {
     ids.resize(static_cast<size_t>(std::min(kPieceTokens, stats.tokens - at)));
-    mask.resize(ids.size());
-    set.copy(at, ids);
+    set.view().copy(at, ids);  // as they are, damaged or not
     counter.take(ids);
-    set.copy_mask(at, mask);
-    stats.supervised_tokens += std::count(mask.begin(), mask.end(), 1);
+    const auto mask = set.mask().subspan(set.has_mask() ? static_cast<size_t>(at) : 0, set.has_mask() ? ids.size() : 0);
+    stats.supervised_tokens +=
+        set.has_mask() ? std::count(mask.begin(), mask.end(), std::byte{1}) : static_cast<int64_t>(ids.size());
+    stats.mask_outside += std::ranges::count_if(mask, [](std::byte b) { return b > std::byte{1}; });
     if (progress) progress(static_cast<double>(at) / static_cast<double>(stats.tokens));
   }
   counter.finish();

@@ -23,7 +23,8 @@ struct TokenStats {
   int64_t largest_id = -1;  ///< -1 when there are no tokens
   int64_t distinct_ids = 0;  ///< of ids below 2^24
   int64_t negative_ids = 0;
-  int64_t ids_outside = 0;  ///< beyond the vocabulary, if its size is known
+  int64_t ids_outside = 0;  ///< beyond the vocabulary, or beyond all vocabularies if its size is not known
+  int64_t mask_outside = 0;  ///< bytes of the mask that are neither 0 nor 1
   std::optional<int64_t> unknown_tokens;  ///< if `unknown_id` is given
   std::optional<uint64_t> fingerprint;  ///< of the files; the sidecar's has to be equal. Empty without a sidecar
 };

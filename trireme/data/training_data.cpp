@@ -47,22 +47,45 @@ int64_t num_held_out(int64_t num_tokens, const TrainingDataOptions& options) {
   return static_cast<int64_t>(std::ceil(options.val_split_fraction * static_cast<double>(num_tokens)));
 }
 
-// Windows need a whole sample; packed documents may be shorter than a row.
-void require_one_sample(int64_t num_tokens, std::string_view whose, const TrainingDataOptions& options) {
-  if (num_tokens > options.sequence || (options.packing != Packing::wrapped && num_tokens > 1)) return;
-  throw UsageError(
-      fmt::format("{}: {} tokens are fewer than one sample, which takes {} (train.max_seq_length {} and one more as "
-                  "the last target); give more text or a smaller train.max_seq_length",
-                  whose, num_tokens, options.sequence + 1, options.sequence));
+// The fewest tokens of a sample: a window and its last target, or a document of two tokens.
+int64_t least_tokens(const TrainingDataOptions& options) {
+  return options.packing == Packing::wrapped ? options.sequence + 1 : 2;
 }
 
-// Checks the lengths of a source's two parts. `num_tokens` is exact or an upper bound.
-void check_length(const fs::path& path, int64_t num_tokens, const TrainingDataOptions& options) {
-  const int64_t held_out = num_held_out(num_tokens, options);
+// `num_tokens` is exact, or the most that there can be.
+struct Length {
+  int64_t num_tokens = 0;
+  bool is_exact = true;
+};
+
+// Without reading text: bytes are the most tokens that it can have.
+Length length_of(const fs::path& path, const SourceOptions& options) {
+  return {.num_tokens = most_tokens(path, options), .is_exact = TokenSet::is_named_by(path)};
+}
+
+void require_one_sample(const Length& length, std::string_view whose, const TrainingDataOptions& options) {
+  if (length.num_tokens >= least_tokens(options)) return;
+  const std::string there_are =
+      fmt::format("{}: {}{} {} fewer than one sample, which takes", whose, length.is_exact ? "" : "at most ",
+                  base::plural(length.num_tokens, "token"), length.num_tokens == 1 ? "is" : "are");
+  if (options.packing != Packing::wrapped)
+    throw UsageError(fmt::format("{} a document of 2; give more text", there_are));
+  throw UsageError(
+      fmt::format("{} {} (train.max_seq_length {} and one more as the last target); give more text or a smaller "
+                  "train.max_seq_length",
+                  there_are, options.sequence + 1, options.sequence));
+}
+
+// Checks the lengths of a source's two parts. Of documents, whole ones are held out, as long as they are.
+void check_length(const fs::path& path, Length length, const TrainingDataOptions& options) {
+  const bool is_cut = options.packing == Packing::wrapped;
+  const int64_t held_out = is_cut ? num_held_out(length.num_tokens, options) : 0;
   const std::string name = fmt::format("{} {}", options.setting, path.string());
-  require_one_sample(num_tokens - held_out, held_out == 0 ? name : name + " less its part for validation", options);
+  length.num_tokens -= held_out;
+  require_one_sample(length, held_out == 0 ? name : name + " less its part for validation", options);
   if (held_out == 0) return;
-  require_one_sample(held_out,
+  length.num_tokens = held_out;
+  require_one_sample(length,
                      fmt::format("the part of {} that data.val_split_fraction {} holds out", path.string(),
                                  options.val_split_fraction),
                      options);
@@ -98,7 +121,7 @@ std::optional<Division> sampled(const TokenSet& set, const TrainingDataOptions& 
   Division d{.train = stretches_without(set, drawn), .val = stretches_of(set, drawn), .is_sample = true};
   for (const auto& stretch : d.val) d.val_tokens += stretch.size;
   d.val_documents = std::ssize(drawn);
-  if (d.val_tokens > options.sequence && d.val_tokens >= wanted / 2) return d;
+  if (d.val_tokens >= least_tokens(options) && d.val_tokens >= wanted / 2) return d;
   if (!asked) return std::nullopt;  // a few documents are nearly all of the text
   throw UsageError(
       fmt::format("a sample of the {} of {} holds {} of the {} that data.val_split_fraction {:g} asks for: take "
@@ -175,15 +198,26 @@ std::string fact_of(const TokenSet& set, int64_t train_tokens) {
   return from_text ? fmt::format("{} from {} bytes of text", text, base::human_count(about->source_bytes)) : text;
 }
 
-// If the mask excludes every token, the loss would be 0 forever.
+// If the mask excludes every token, the loss would be 0 forever. The sidecar's count may be of another mask.
+void require_learned(const TokenSet& set, const std::vector<TokenRange::Stretch>& part, const std::string& whose) {
+  const auto learns = [&](const TokenRange::Stretch& s) {
+    const auto mask = set.mask().subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.size));
+    return std::ranges::any_of(mask, [](std::byte b) { return b != std::byte{0}; });
+  };
+  if (!set.has_mask() || std::ranges::any_of(part, learns)) return;
+  int64_t tokens = 0;
+  for (const auto& stretch : part) tokens += stretch.size;
+  throw UsageError(
+      fmt::format("{}: nothing would be learned from it, because its mask excludes all of its {} tokens; "
+                  "tokenize it again with another data.learn or data.chat_template",
+                  whose, base::human_count(tokens)));
+}
+
 std::shared_ptr<const TokenSet> open_learned(const fs::path& path, const text::Tokenizer& tokenizer,
                                              const SourceOptions& options) {
   auto set = open_source(path, tokenizer, options);
-  if (!set->has_mask() || set->supervised_tokens() > 0) return set;
-  throw UsageError(fmt::format(
-      "{} {}: nothing would be learned from it, because its mask excludes all of its {} tokens; tokenize it "
-      "again with another data.learn or data.chat_template",
-      options.setting, path.string(), base::human_count(set->num_tokens())));
+  require_learned(*set, {{0, set->num_tokens()}}, fmt::format("{} {}", options.setting, path.string()));
+  return set;
 }
 
 std::string conversations_of(const TokenSet& set, const fs::path& path, int64_t long_documents,
@@ -203,9 +237,9 @@ std::string conversations_of(const TokenSet& set, const fs::path& path, int64_t 
 void check_training_data(const TrainingDataOptions& options) {
   check_options(options);
   for (const DataSource& source : options.sources)
-    check_length(source.path, most_tokens(source.path, source_options(options, options.setting)), options);
+    check_length(source.path, length_of(source.path, source_options(options, options.setting)), options);
   if (options.val_data_path.empty()) return;
-  require_one_sample(most_tokens(options.val_data_path, source_options(options, kValSetting)),
+  require_one_sample(length_of(options.val_data_path, source_options(options, kValSetting)),
                      fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
 }
 
@@ -228,9 +262,11 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   };
   for (const DataSource& source : options.sources) {
     const auto set = open_learned(source.path, tokenizer, source_options(options, options.setting));
-    check_length(source.path, set->num_tokens(), options);
+    check_length(source.path, {set->num_tokens()}, options);
     Division division = divide(set, source.path, options);
     const int64_t train_tokens = set->num_tokens() - division.val_tokens;
+    require_learned(*set, division.train,
+                    fmt::format("{} {} less its part for validation", options.setting, source.path.string()));
     if (parts.empty()) {
       if (set->about()) data.chat_template = set->about()->chat_template;
       data.examples =
@@ -263,7 +299,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   if (!options.val_data_path.empty()) {
     const auto set = open_learned(options.val_data_path, tokenizer, source_options(options, kValSetting));
     const std::string whose = fmt::format("{} {}", kValSetting, options.val_data_path.string());
-    require_one_sample(set->num_tokens(), whose, options);
+    require_one_sample({set->num_tokens()}, whose, options);
     const Part held = cut({set, 0, set->num_tokens(), options.val_data_path.string()}, whose, options, true,
                           long_documents(*set, options));
     held_out = {held.dataset};
