@@ -100,6 +100,27 @@ TEST_F(TokenizeTest, FilesOfAllKindsAreDocumentsInTheOrderOfTheirNames) {
   EXPECT_THAT(texts("bare"), ElementsAre("plain text"));
 }
 
+TEST_F(TokenizeTest, EndingsAreReadWithoutRegardToCaseAndOthersAreNamed) {
+  folder.write("in/A.TXT", "one");
+  folder.write("in/B.JsonL", "{\"text\":\"two\"}");
+  folder.write("in/C.JSON", "[{\"text\":\"three\"}]");
+  EXPECT_EQ(tokenize(options({(folder / "in").string()}), bytes).left_out, "");
+  EXPECT_THAT(texts(), ElementsAre("one\n", "two\n", "three\n"));
+  folder.write("in/z.csv", "a,b");
+  folder.write("in/below/c.csv", "a,b");
+  folder.write("in/below/empty.csv", "");
+  folder.write("in/d.TXT.GZ", "packed");
+  folder.write("in/d.TXT", "and not");
+  folder.write("elsewhere/e.txt", "not this");
+  std::filesystem::create_directory_symlink(folder / "elsewhere", folder / "in/link");
+  EXPECT_EQ(tokenize(options({(folder / "in").string()}, "more"), bytes).left_out,
+            "2 files left out, such as below/c.csv; 1 linked folder left out, such as link: name what it leads to");
+  EXPECT_THAT(texts("more"), ElementsAre("one\n", "two\n", "three\n", "and not\n"));
+  folder.write("tables/a.csv", "a,b");
+  EXPECT_THAT(refusal([&] { tokenize(options({(folder / "tables").string()}, "none"), bytes); }),
+              HasSubstr("no .json of records; 1 file left out, such as a.csv"));
+}
+
 TEST_F(TokenizeTest, JsonIsReadAsRecords) {
   folder.write("in/a.jsonl", "{\"text\":\"a\"}\n");
   folder.write("in/b.json", "[\n{\"text\":\"b\"}, {\"text\":\n\"c\"}\n]\n");
@@ -247,6 +268,17 @@ TEST_F(TokenizeTest, AFolderOfWhichCompressedFilesWouldBeLeftOutIsRefused) {
   folder.write("in/b/b.jsonl.xz", "packed");
   EXPECT_THAT(listed(),
               HasSubstr("in: the folder holds 2 compressed files, which would be left out, such as b/b.jsonl.xz"));
+}
+
+TEST_F(TokenizeTest, ASetHoldsTokens) {
+  struct Deaf final : RunTokenizer {
+    std::vector<int32_t> encode(std::string_view, const text::EncodeOptions& = {}) const override { return {}; }
+    std::vector<int32_t> document_separator() const override { return {}; }
+  };
+  const auto path = folder.write("lines.txt", "\n\n").string();
+  EXPECT_THAT(refusal([&] { tokenize(options({path}), Deaf()); }),
+              HasSubstr("lines.txt holds no tokens: runs makes none of its text"));
+  EXPECT_FALSE(TokenSet::exists(folder / "out"));
 }
 
 TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {

@@ -137,8 +137,10 @@ void refuse_folder(const std::filesystem::path& path, std::string_view way_out) 
 }
 
 std::optional<std::string_view> unpacked_name(std::string_view name) {
+  const auto is_same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; };
   for (const std::string_view end : {".gz", ".zst", ".xz", ".bz2"})
-    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+    if (name.size() >= end.size() && std::ranges::equal(name.substr(name.size() - end.size()), end, is_same))
+      return name.substr(0, name.size() - end.size());
   return std::nullopt;
 }
 

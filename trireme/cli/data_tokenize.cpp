@@ -102,6 +102,12 @@ int data_tokenize(const ParsedSettings& parsed) {
   if (const auto files = conversation_files(parsed); !files.empty())
     return tokenize_conversations(files, parsed.settings, options.output.string());
   const auto tokenizer = named_tokenizer(parsed.settings, "tokenize");
+  if (const std::string lacks = data::lacks_separator(*tokenizer); options.append_eos && !lacks.empty()) {
+    if (parsed.given("data.append_eos"))
+      throw UsageError(
+          fmt::format("error: data.append_eos true: {}; leave it out, or name a tokenizer that has one", lacks));
+    base::warn("{}", lacks);
+  }
   data::TokenizeResult result;
   {
     observe::WorkBar bar("tokenize");
@@ -113,6 +119,7 @@ int data_tokenize(const ParsedSettings& parsed) {
   fmt::print("wrote    {}.bin, .idx and .json: {} tokens in {}{}\n", options.output.string(),
              base::human_count(about.num_tokens), base::plural(about.num_documents, "document"),
              result.empty_documents > 0 ? fmt::format(" ({} without text left out)", result.empty_documents) : "");
+  if (!result.left_out.empty()) fmt::print("files    {}\n", result.left_out);
   fmt::print("text     {} with {}, {:.3f} bytes a token\n", base::human_bytes(about.source_bytes), about.tokenizer,
              static_cast<double>(about.source_bytes) / static_cast<double>(std::max<int64_t>(1, about.num_tokens)));
   fmt::print("time     {}, {} a second\n", base::human_duration(seconds),

@@ -23,6 +23,7 @@
 #include "trireme/data/from_settings.h"
 #include "trireme/data/named_sets.h"
 #include "trireme/data/token_set.h"
+#include "trireme/data/tokenize.h"
 #include "trireme/data/unread.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/derived.h"
@@ -230,6 +231,18 @@ void refuse_share_beside_a_file(const ParsedSettings& parsed, const std::filesys
                   held_out.string()));
 }
 
+// Whoever types that a token ends each document expects one.
+void refuse_end_of_text(const Settings& s) {
+  std::string lacks;
+  try {
+    lacks = data::lacks_separator(*train::resolve_tokenizer(s, model::config_of(s.model)));
+  } catch (const UsageError&) {
+    return;  // who reads it says so
+  }
+  if (!lacks.empty())
+    throw UsageError(fmt::format("data.append_eos true: {}; leave it out, or name a tokenizer that has one", lacks));
+}
+
 // Data that are on this machine show which settings they have no use for.
 void look_at_data(const ParsedSettings& parsed) {
   const Settings& s = parsed.settings;
@@ -246,6 +259,7 @@ void look_at_data(const ParsedSettings& parsed) {
   }
   refuse_share_beside_a_file(parsed, held_out);
   if (s.task != train::Learning::language) return;
+  if (parsed.typed("data.append_eos") && s.data.append_eos) refuse_end_of_text(s);
   for (const std::filesystem::path& path : paths)
     if (const std::string told = data::splits_learned_alike(path); !told.empty() && environment.global_rank <= 0)
       base::warn("{}", told);

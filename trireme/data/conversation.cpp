@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
+#include "trireme/data/text_files.h"
 #include "trireme/text/not_json.h"
 #include "trireme/text/utf8.h"
 
@@ -288,7 +289,7 @@ Conversation parse_conversation(std::string_view record, const std::string& plac
 }
 
 bool may_hold_conversations(const std::filesystem::path& file) {
-  const std::filesystem::path end = file.extension();
+  const std::string end = ending_of(file.filename().string());
   return end == ".json" || end == ".jsonl" || end == ".ndjson";
 }
 

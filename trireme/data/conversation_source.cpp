@@ -20,7 +20,7 @@ constexpr uint64_t kRenderingVersion = 5;  // of rendering and masks: raise it w
 
 // Tables hold records, too, and are not read.
 bool is_table(const fs::path& path) {
-  const fs::path end = path.extension();
+  const std::string end = ending_of(path.filename().string());
   return end == ".csv" || end == ".tsv" || end == ".arrow";
 }
 

@@ -23,16 +23,11 @@ namespace trireme::data {
 namespace fs = std::filesystem;
 namespace {
 
-std::string_view extension(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string_view::npos || name.find('/', dot) != std::string_view::npos ? "" : name.substr(dot);
-}
-
 [[noreturn]] void refuse(const fs::path& path, std::string_view rule) {
   throw UsageError(fmt::format("{}: {}", path.string(), rule));
 }
 
-bool is_json(std::string_view name) { return extension(name) == ".json"; }
+bool is_json(std::string_view name) { return ending_of(name) == ".json"; }
 
 // A list of objects, or one in each of several lines. A single object may be the settings of anything.
 // What is wrong inside a list is told where it is read. A file that cannot be opened may hold anything.
@@ -53,9 +48,7 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-using TakeFile = std::function<void(const std::string& name, int64_t bytes)>;
-
-void walk(const std::string& root, const std::string& below, const TakeFile& take) {
+void walk(const std::string& root, const std::string& below, const TakeFile& take, const TakeLink& link) {
   const std::string path = below.empty() ? root : root + "/" + below;
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path.c_str()));
   if (!folder) refuse(path, fmt::format("the folder cannot be read ({})", std::generic_category().message(errno)));
@@ -65,17 +58,31 @@ void walk(const std::string& root, const std::string& below, const TakeFile& tak
     struct stat info{};
     if (::fstatat(::dirfd(folder.get()), entry->d_name, &info, 0) != 0)
       refuse(root + "/" + name, fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
-    if (S_ISDIR(info.st_mode) && entry->d_type != DT_LNK)
-      walk(root, name, take);
-    else if (S_ISREG(info.st_mode))
+    if (S_ISDIR(info.st_mode)) {
+      struct stat own{};
+      const bool is_link =
+          ::fstatat(::dirfd(folder.get()), entry->d_name, &own, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(own.st_mode);
+      if (!is_link) walk(root, name, take, link);
+      if (is_link && link) link(name);
+    } else if (S_ISREG(info.st_mode)) {
       take(name, static_cast<int64_t>(info.st_size));
+    }
   }
 }
 
 }  // namespace
 
+std::string ending_of(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || name.find('/', dot) != std::string_view::npos) return "";
+  std::string end(name.substr(dot));
+  for (char& c : end)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return end;
+}
+
 std::optional<TextKind> text_kind(std::string_view name) {
-  const std::string_view end = extension(name);
+  const std::string end = ending_of(name);
   if (end == ".jsonl" || end == ".ndjson") return TextKind::jsonl;
   if (end == ".parquet") return TextKind::parquet;
   if (end == ".txt" || end == ".text" || end == ".md") return TextKind::plain;
@@ -97,7 +104,9 @@ void refuse_packed(const std::string& folder, std::span<const std::string> names
                              base::plural(std::ssize(packed), "compressed file"), *std::ranges::min_element(packed)));
 }
 
-void for_each_file(const std::string& folder, const TakeFile& take) { walk(folder, "", take); }
+void for_each_file(const std::string& folder, const TakeFile& take, const TakeLink& link) {
+  walk(folder, "", take, link);
+}
 
 void TextFiles::add(uint32_t root, std::string_view name, int64_t bytes, TextKind kind) {
   files_.push_back({bytes, names_.size(), root, kind});
@@ -113,17 +122,25 @@ void TextFiles::add_folder(const std::string& root) {
   const size_t first = files_.size();
   bool any = false;
   std::vector<std::string> packed;
-  for_each_file(root, [&](const std::string& name, int64_t bytes) {
-    auto kind = text_kind(name);
-    if (is_json(name) && bytes > 0 && holds_records(fs::path(root) / name)) kind = TextKind::json;
-    any = any || kind;
-    if (kind && bytes > 0) add(index, name, bytes, *kind);
-    if (const auto unpacked = base::unpacked_name(name); unpacked && text_kind(*unpacked)) packed.push_back(name);
-  });
+  for_each_file(
+      root,
+      [&](const std::string& name, int64_t bytes) {
+        auto kind = text_kind(name);
+        if (is_json(name) && bytes > 0 && holds_records(fs::path(root) / name)) kind = TextKind::json;
+        any = any || kind;
+        if (kind && bytes > 0) add(index, name, bytes, *kind);
+        const auto unpacked = base::unpacked_name(name);
+        if (unpacked && text_kind(*unpacked))
+          packed.push_back(name);
+        else if (!kind && bytes > 0)
+          left_out_.add(name);
+      },
+      [&](const std::string& name) { links_left_out_.add(name); });
   refuse_packed(root, packed);
   if (!any)
-    refuse(root,
-           "the folder holds no text: no .txt, .text, .md, .jsonl, .ndjson or .parquet file, and no .json of records");
+    refuse(root, fmt::format("the folder holds no text: no .txt, .text, .md, .jsonl, .ndjson or .parquet file, and no "
+                             ".json of records{}{}",
+                             left_out_.count + links_left_out_.count > 0 ? "; " : "", left_out_text()));
   if (files_.size() == first) refuse(root, "every file of text in the folder is empty");
   std::sort(files_.begin() + static_cast<int64_t>(first), files_.end(),
             [&](const File& a, const File& b) { return name(a) < name(b); });
@@ -153,6 +170,21 @@ TextFiles TextFiles::list(std::span<const std::string> sources) {
     }
   }
   return files;
+}
+
+void TextFiles::LeftOut::add(const std::string& name) {
+  if (count++ == 0 || name < first) first = name;
+}
+
+std::string TextFiles::left_out_text() const {
+  std::vector<std::string> words;
+  if (left_out_.count > 0)
+    words.push_back(fmt::format("{} left out, such as {}", base::plural(left_out_.count, "file"), left_out_.first));
+  if (links_left_out_.count > 0)
+    words.push_back(fmt::format("{} left out, such as {}: name what {} to",
+                                base::plural(links_left_out_.count, "linked folder"), links_left_out_.first,
+                                links_left_out_.count == 1 ? "it leads" : "they lead"));
+  return base::join(words, "; ");
 }
 
 fs::path TextFiles::path(int64_t file) const {

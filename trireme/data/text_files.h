@@ -17,13 +17,19 @@ namespace trireme::data {
 
 enum class TextKind : uint8_t { plain, jsonl, json, parquet };
 
+/// The end of a file's name from its last dot on, in small letters: ".jsonl" of "in/A.JSONL". Empty: it has none.
+std::string ending_of(std::string_view name);
+
 /// The kind of a folder's file of that name; nothing: it is no text, or the name does not tell (.json).
 std::optional<TextKind> text_kind(std::string_view name);
 
+using TakeFile = std::function<void(const std::string& name, int64_t bytes)>;
+using TakeLink = std::function<void(const std::string& name)>;
+
 /// Calls take(name below `folder`, bytes) for each regular file of a folder and of the folders below it, in no order.
-/// Names that begin with a dot are left out, and so are links to folders, which might lead back.
+/// Names that begin with a dot are left out, and so are links to folders, which might lead back: link(name) is called.
 /// Errors    UsageError: a folder that cannot be read
-void for_each_file(const std::string& folder, const std::function<void(const std::string& name, int64_t bytes)>& take);
+void for_each_file(const std::string& folder, const TakeFile& take, const TakeLink& link = {});
 
 /// Refuses what is neither a file nor a folder. Errors    UsageError
 [[noreturn]] void refuse_pipe(const std::filesystem::path& path);
@@ -57,6 +63,9 @@ class TextFiles {
   };
   const std::vector<Root>& roots() const { return roots_; }
 
+  /// What of the folders is not read, though it is not empty: "2 files left out, such as c.csv". Empty: nothing.
+  std::string left_out_text() const;
+
   /// Whether the user named it, not a folder above it.
   bool is_named(int64_t file) const { return name(files_[static_cast<size_t>(file)]).empty(); }
 
@@ -74,7 +83,14 @@ class TextFiles {
   void add(uint32_t root, std::string_view name, int64_t bytes, TextKind kind);
   std::string_view name(const File& file) const { return names_.data() + file.name; }
 
+  struct LeftOut {
+    void add(const std::string& name);
+    int64_t count = 0;
+    std::string first;  // by name
+  };
+
   std::vector<Root> roots_;
+  LeftOut left_out_, links_left_out_;
   std::vector<File> files_;
   std::string names_;
   int64_t total_bytes_ = 0;

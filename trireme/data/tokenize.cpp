@@ -179,9 +179,13 @@ class Job {
   TokenizeResult finish(TokenSetWriter& writer) {
     if (writer.num_documents() == 0)
       throw UsageError(fmt::format("{} holds no text: every document is empty", options_.sources.front()));
+    if (writer.num_tokens() == 0)
+      throw UsageError(
+          fmt::format("{} holds no tokens: {} makes none of its text", options_.sources.front(), tokenizer_.name()));
     TokenizeResult result{.file_bytes = note_.file_bytes,
                           .encoded_bytes = note_.text_bytes - bytes_before_,
-                          .empty_documents = note_.empty_documents};
+                          .empty_documents = note_.empty_documents,
+                          .left_out = source_.files().left_out_text()};
     result.about = {.tokenizer = tokenizer_.name(),
                     .tokenizer_fingerprint = tokenizer_.fingerprint(),
                     .unknown_id = unknown_id(tokenizer_),
@@ -203,6 +207,11 @@ class Job {
 };
 
 }  // namespace
+
+std::string lacks_separator(const text::Tokenizer& tokenizer) {
+  if (!tokenizer.document_separator().empty()) return "";
+  return fmt::format("{} has no end-of-text token, so that nothing stands between documents", tokenizer.name());
+}
 
 TokenizeResult tokenize(const TokenizeOptions& options, const text::Tokenizer& tokenizer) {
   return Job(options, tokenizer).run();

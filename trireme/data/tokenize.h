@@ -31,11 +31,15 @@ struct TokenizeOptions {
   std::function<void(int64_t done_bytes, int64_t bytes)> resumed = {};  ///< called once, if the job continues
 };
 
+/// "bpe of 300 has no end-of-text token, so that nothing would stand between documents"; empty: it has one.
+std::string lacks_separator(const text::Tokenizer& tokenizer);
+
 struct TokenizeResult {
   TokenSetAbout about;
   int64_t file_bytes = 0;       ///< of the files that were used
   int64_t encoded_bytes = 0;    ///< of text, in this call: fewer than about.source_bytes if the job was continued
   int64_t empty_documents = 0;  ///< left out
+  std::string left_out;         ///< TextFiles::left_out_text
 };
 
 /// Cost      one pass over the text

@@ -8,6 +8,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/config/choices.h"
+#include "trireme/data/tokenize.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/metrics.h"
 #include "trireme/ops/products/kernels.h"
@@ -74,6 +75,9 @@ std::string describe_data(const data::DataSettings& settings, const data::Traini
     line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens",
                         config::name_of(settings.packing), base::human_count(data.train->samples_per_epoch()),
                         100 * data.filled);
+  if (const std::string lacks = data::lacks_separator(tokenizer);
+      settings.append_eos && !lacks.empty() && data.num_documents > 1 && data.chat_template.empty() && !unknown)
+    line += "\n         " + lacks;
   for (const std::string& conversations : data.conversations) line += "\n         " + conversations;
   return line;
 }
