@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -106,6 +108,52 @@ TEST(Interleaving, EveryPrefixHasTheRightShares) {
     for (double& weight : weights) weight = double(1 + (random = base::mix64(random + 1)) % 1000) / 100;
     expect_fair(weights);
   }
+}
+
+// Straight from the definition: every source is looked at for every turn.
+std::vector<int> dealt_slowly(const std::vector<int64_t>& counts) {
+  int64_t period = 0;
+  for (const int64_t count : counts) period += count;
+  const int64_t unit = 2 * std::max<int64_t>(1, std::ssize(counts) - 1);
+  std::vector<int64_t> dealt(counts.size());
+  std::vector<int> turns;
+  for (int64_t turn = 1; turn <= period; ++turn) {
+    size_t chosen = counts.size();
+    double earliest = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const int64_t behind = unit * (counts[i] * turn - dealt[i] * period);
+      if (behind < period) continue;
+      const double due = static_cast<double>(unit * period - period - behind) / static_cast<double>(counts[i]);
+      if (due < earliest) earliest = due, chosen = i;
+    }
+    ++dealt[chosen];
+    turns.push_back(static_cast<int>(chosen));
+  }
+  return turns;
+}
+
+TEST(Interleaving, TheOrderIsThatOfTheDefinition) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<double> weights;
+    const size_t n = 1 + random() % (trial < 290 ? 40 : 600);
+    const bool fractions = trial % 3 == 0 && trial % 30 == 0;  // of the longest period
+    for (size_t i = 0; i < n; ++i)
+      weights.push_back(fractions ? std::sqrt(1.0 + random() % 100)
+                                  : 1 + static_cast<int>(random() % (1u << trial % 7)));
+    const Interleaving order(weights);
+    if (order.period() * static_cast<int64_t>(n) > 40'000'000) continue;
+    std::vector<int> turns;
+    for (int64_t turn = 0; turn < order.period(); ++turn) turns.push_back(order(turn).source);
+    ASSERT_EQ(turns, dealt_slowly(order.counts())) << trial;
+  }
+}
+
+TEST(Interleaving, AThousandSourcesAreDealtInTime) {
+  std::vector<double> weights;
+  for (int i = 0; i < 5000; ++i) weights.push_back(std::sqrt(i + 2.0));
+  EXPECT_EQ(Interleaving(weights).period(), int64_t{1} << 20);
+  EXPECT_EQ(Interleaving(std::vector<double>(5000, 1.0)).period(), 5000);
 }
 
 TEST(Interleaving, DecimalWeightsAreKeptExactly) {

@@ -76,6 +76,8 @@ TEST(BpeTest, MergesGoByRankAndWholeTokensOnlyWhenAsked) {
   const Bpe::Pairs twice{{"a", "b"}, {"b", "c"}, {"a", "b"}};
   EXPECT_THAT(encode(Bpe(vocabulary_of(tokens), twice, {}), "abc"), ElementsAre(0, 4));
   EXPECT_THAT(encode(*Bpe::by_rank(vocabulary_of(tokens), {0, 1, 2, 3, 4, 5}, {}), "abc"), ElementsAre(5));
+  EXPECT_THAT(data::refusal([] { Bpe::by_rank(vocabulary_of({"a", std::string(5000, 'a')}), {0, 1}, {}); }),
+              HasSubstr("the token 1 has 5000 bytes, and one that merges make has 4096 at most"));
 }
 
 TEST(BpeTest, UnknownCharactersBecomeBytesOrUnknownOrNothing) {

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <queue>
+#include <set>
 
 #include "trireme/base/error.h"
 
@@ -56,6 +59,17 @@ std::vector<int64_t> whole_weights(const std::vector<double>& weights) {
   return counts.empty() || sum > static_cast<double>(kLongestPeriod) ? by_largest_remainder(weights) : counts;
 }
 
+// A source that may have the next turn. It is due at due / count, counted from a turn that is the same for all.
+struct Candidate {
+  int64_t due, count;
+  size_t source;
+
+  bool operator<(const Candidate& other) const {
+    const auto mine = static_cast<__int128>(due) * other.count, theirs = static_cast<__int128>(other.due) * count;
+    return mine != theirs ? mine < theirs : source < other.source;
+  }
+};
+
 }  // namespace
 
 Interleaving::Interleaving(const std::vector<double>& weights) {
@@ -66,24 +80,45 @@ Interleaving::Interleaving(const std::vector<double>& weights) {
       throw UsageError(fmt::format(
           "the weight {} of a source must be above 0 and finite; leave out sources without weight", weight));
   counts_ = whole_weights(weights);
+  deal();
+}
+
+void Interleaving::deal() {
   const int64_t period = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
   const auto n = static_cast<int64_t>(counts_.size());
   std::vector<int64_t> dealt(counts_.size(), 0);
   // All numbers count units of 1 / (2 (n - 1) period) turns. A source is a candidate if it is behind its share by at
   // least 1/(2n - 2) turns. The candidate whose turn becomes overdue first gets the turn.
   const int64_t unit = 2 * std::max<int64_t>(1, n - 1);
+  using Waiting = std::pair<int64_t, size_t>;  // from which turn on a source is a candidate
+  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting;
+  std::set<Candidate> candidates;
+  const auto wait = [&](size_t i) {
+    const int64_t needs = period + unit * dealt[i] * period, a_turn = unit * counts_[i];
+    waiting.emplace((needs + a_turn - 1) / a_turn, i);
+  };
+  for (size_t i = 0; i < counts_.size(); ++i) wait(i);
   for (int64_t turn = 1; turn <= period; ++turn) {
-    size_t chosen = counts_.size();
-    double earliest = std::numeric_limits<double>::infinity();
-    for (size_t i = 0; i < counts_.size(); ++i) {
-      const int64_t behind = unit * (counts_[i] * turn - dealt[i] * period);
-      if (behind < period) continue;
-      const double due = static_cast<double>(unit * period - period - behind) / static_cast<double>(counts_[i]);
-      if (due < earliest) earliest = due, chosen = i;
+    for (; !waiting.empty() && waiting.top().first <= turn; waiting.pop()) {
+      const size_t i = waiting.top().second;
+      candidates.insert({.due = unit * period - period + unit * dealt[i] * period, .count = counts_[i], .source = i});
     }
-    check_invariant(chosen < counts_.size(), "some source is always due");
-    sources_.push_back(static_cast<uint16_t>(chosen));
-    before_.push_back(static_cast<int32_t>(dealt[chosen]++));
+    check_invariant(!candidates.empty(), "some source is always due");
+    const auto rounded = [&](const Candidate& c) {
+      return static_cast<double>(c.due - unit * c.count * turn) / static_cast<double>(c.count);
+    };
+    // Those that are due first up to rounding: among them the first source counts, as it always has.
+    auto chosen = candidates.begin();
+    const double earliest = rounded(*chosen);
+    for (auto next = chosen; next != candidates.end() && rounded(*next) == earliest;) {
+      if (next->source < chosen->source) chosen = next;
+      next = candidates.upper_bound({.due = next->due, .count = next->count, .source = counts_.size()});
+    }
+    const size_t source = chosen->source;
+    candidates.erase(chosen);
+    sources_.push_back(static_cast<uint16_t>(source));
+    before_.push_back(static_cast<int32_t>(dealt[source]++));
+    wait(source);
   }
 }
 

@@ -16,6 +16,8 @@ namespace trireme::data {
 class Interleaving {
  public:
   /// `weights` has at least one number. Each is finite and above 0, in any unit.
+  ///
+  /// Cost      O(period x log(sources)): at most a second
   /// Errors    UsageError for other weights
   explicit Interleaving(const std::vector<double>& weights);
 
@@ -31,6 +33,8 @@ class Interleaving {
   const std::vector<int64_t>& counts() const { return counts_; }
 
  private:
+  void deal();
+
   std::vector<int64_t> counts_;
   std::vector<uint16_t> sources_;  // of each turn of a period
   std::vector<int32_t> before_;  // turns of the same source earlier in the period

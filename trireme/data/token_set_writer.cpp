@@ -249,7 +249,9 @@ TokenSetAbout TokenSetWriter::commit(TokenSetAbout about) {
     ::unlink(with_suffix(prefix_, ".mask").c_str());
   }
   appear(bin_, ".bin");
+  base::fsync_directory(base::parent_of(prefix_));  // no crash leaves the .idx there without them
   appear(idx_, ".idx");
+  base::fsync_directory(base::parent_of(prefix_));
   return about;
 }
 

@@ -13,6 +13,8 @@
 namespace trireme::text {
 namespace {
 
+constexpr size_t kMostMergedBytes = 4096;
+
 struct BpeScratch final : ModelScratch {
   PieceCache cache;
   std::vector<int32_t> symbols;
@@ -54,6 +56,9 @@ std::unique_ptr<Bpe> Bpe::by_rank(Vocabulary vocabulary, const std::vector<uint3
   for (int32_t id = 0; id < v.size(); ++id) {
     const std::string_view token = v.token(id);
     if (rank_of[static_cast<size_t>(id)] == MergeTable::kNone) continue;
+    if (token.size() > kMostMergedBytes)  // all of its halves are looked for
+      throw UsageError(fmt::format("the token {} has {} bytes, and one that merges make has {} at most", id,
+                                   token.size(), kMostMergedBytes));
     for (size_t cut = 1; cut < token.size(); ++cut) {
       if ((static_cast<unsigned char>(token[cut]) & 0xC0) == 0x80) continue;  // inside a character
       const auto left = part(token.substr(0, cut)), right = left ? part(token.substr(cut)) : std::nullopt;
