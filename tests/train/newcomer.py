@@ -94,6 +94,8 @@ ANSWERS = [
     ("pretrain llama-5m --devices 1e30", 2, ["devices must be at least 1 and at most 100,000, not 1e30"]),
     ("data tokenize text.txt --data.tokenizer byte --output set", 0, []),
     ("data train_tokenizer text.txt --output tok --vocab_size 300", 0, []),
+    ("data show several/a.txt --data.tokenizer byte --ids", 0, ["\u21b5 10]"]),
+    ("data show text.txt --data.tokenizer of_bytes", 2, ["holds no tokenizer", "if the model reads bytes, as llama-5m does: --data.tokenizer byte"]),
     ("data show set --data.tokenizer tok", 2, ["set was tokenized with another tokenizer (byte) than --data.tokenizer tok (", "name the one it was made with"]),
     ("data tokenize text.txt --data.tokenizer byte --output more --data.mixture [text.txt]", 2,
      ["trireme data tokenize does not use data.mixture (command line)", "leave it out; it uses data, data.tokenizer"]),
@@ -225,6 +227,8 @@ def answers_hold(r):
     (r.folder / "accelerate.yaml").write_text("distributed_type: DEEPSPEED\nnum_processes: 1\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n")
     (r.folder / "whole.yaml").write_text("optimizer: {lr: 1e-3}\ndata: {mixture: [text.txt]}\ntrain: {max_steps: 3}\n")
     (r.folder / "other.yaml").write_text("prepare:\n  vocab_size: 300\n")
+    (r.folder / "of_bytes").mkdir()
+    (r.folder / "of_bytes" / "config.json").write_text('{"vocab_size": 256}')
     for name in ("several", "mixed"):
         (r.folder / name).mkdir()
     for name in ("several/a.txt", "several/b.txt", "mixed/b.txt"):

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/data_commands.h"
 #include "trireme/cli/read_settings.h"
@@ -39,8 +40,8 @@ const std::vector<DataCommand>& commands() {
        "trireme data show FILES|PREFIX --data.tokenizer T [--count N] [--ids]",
        "documents token by token; marks the tokens that are trained on",
        data_show,
-       {"data", "data.tokenizer", "data.text_field", "data.format", "data.chat_template", "data.learn",
-        "data.long_conversations", "train.max_seq_length", "prepare.count", "prepare.ids"},
+       {"data", "data.tokenizer", "data.text_field", "data.append_eos", "data.format", "data.chat_template",
+        "data.learn", "data.long_conversations", "train.max_seq_length", "prepare.count", "prepare.ids"},
        {"data.tokenizer"}},
       {"ledger",
        "trireme data ledger MODEL|--config FILE ... --step N",
@@ -100,7 +101,15 @@ std::unique_ptr<text::Tokenizer> named_tokenizer(const Settings& settings, const
                     "(tokenizer.json, *.model, *.tiktoken), or byte",
                     command));
   if (*name == "byte") return std::make_unique<text::ByteTokenizer>();
-  return text::load_tokenizer(*name);
+  try {
+    return text::load_tokenizer(*name);
+  } catch (const base::FileError&) {
+    throw;
+  } catch (const UsageError& error) {
+    if (text::has_tokenizer(*name) || !base::is_file(std::filesystem::path(*name) / "config.json")) throw;
+    throw UsageError(
+        fmt::format("{}; if the model reads bytes, as llama-5m does: --data.tokenizer byte", error.what()));
+  }
 }
 
 int run_data(Arguments arguments) {

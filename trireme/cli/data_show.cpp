@@ -113,6 +113,8 @@ void show_text(const std::string& path, const Settings& settings) {
   const auto tokenizer = named_tokenizer(settings, "show");
   data::TextSource source(data::TextFiles::list(std::span(&path, 1)), settings.data.text_field, *tokenizer);
   Printer printer(settings, *tokenizer, false);
+  const std::vector<int32_t> separator =
+      settings.data.append_eos ? tokenizer->document_separator() : std::vector<int32_t>();
   int64_t file = -1, document = 0;  // of that file
   std::vector<int32_t> ids;
   bool is_cut = false;  // the rest of a long document is not encoded
@@ -121,6 +123,7 @@ void show_text(const std::string& path, const Settings& settings) {
     if (!block) break;
     source.read(*block, [&](const data::TextPiece& piece) {
       if (!printer.wants_more()) return;
+      if (piece.text.empty() && piece.begins_document && piece.ends_document) return;  // no set has it
       if (std::ssize(ids) <= kMostTokens) {
         const auto more = tokenizer->encode(piece.text);
         ids.insert(ids.end(), more.begin(), more.end());
@@ -128,6 +131,7 @@ void show_text(const std::string& path, const Settings& settings) {
         is_cut = is_cut || !piece.text.empty();
       }
       if (!piece.ends_document) return;
+      if (!is_cut) ids.insert(ids.end(), separator.begin(), separator.end());
       document = piece.file == file ? document + 1 : 0;
       file = piece.file;
       printer.print(fmt::format("{}, document {}", source.files().path(file).string(), document), ids, {}, is_cut);
