@@ -257,8 +257,10 @@ TEST(NotText, FirstBytesTellAndTheWayOutIsNamed) {
   EXPECT_THAT(
       said("\x12\x00\x34\x01"s, "d/train.bin"),
       testing::StartsWith("d/train.bin holds bytes of value zero and is not read as text: tokens are read from"));
-  EXPECT_THAT(said("a\0b"s, "d/a.txt"), testing::EndsWith("it is no UTF-8 text; convert it first (iconv), or name a "
-                                                          "file of text"));
+  EXPECT_THAT(said("a\0b\0"s, "d/a.txt"),
+              testing::EndsWith("it is no UTF-8 text; convert it first (iconv), or name a file of text"));
+  EXPECT_THAT(said("some\0te\0xt."s, "d/a.txt"),
+              testing::EndsWith("a text has none; name a file of text, or write it without them"));
   for (const std::string& text :
        {""s, "\xEF\xBB\xBFtext"s, "BZh9 is no code"s, "PK and so on"s, "12345678{}"s, "{\"a\":1}\n{"s,
         "GGUF is a format"s, "\xFF"s, std::string(4096, 'x') + "\0"s, std::string(100, 'x') + "\0"s})

@@ -158,6 +158,8 @@ TEST_F(TokenizeConversationsTest, FindsFilesAndTemplates) {
   folder_.write("model/novel.txt", "\n\nIt is a truth universally acknowledged");
   EXPECT_THAT([&] { all.files(folder_ / "model/novel.txt"); },
               testing::ThrowsMessage<UsageError>(AllOf(HasSubstr("novel.txt:3: "), HasSubstr("--data TextFiles"))));
+  EXPECT_THAT([&] { all.files(folder_.write("blank.jsonl", "\n\n")); },
+              testing::ThrowsMessage<UsageError>(HasSubstr("blank.jsonl: the file is empty, and holds no record")));
   std::filesystem::rename(folder_.write("records.txt", std::string("\xEF\xBB\xBF ") + kTwo), folder_ / "records");
   EXPECT_EQ(all.files(folder_ / "records").size(), 1u);  // whatever its name
   EXPECT_STREQ(any.family(files).name, "alpaca");

@@ -168,6 +168,39 @@ TEST(Conversation, ErrorsNamePlaceAndField) {
       HasSubstr("conversations is missing"));
 }
 
+TEST(Conversation, RecordsOfOtherFormsAreToldByTheirKeys) {
+  EXPECT_THAT(record_refusal(R"({"question": "a", "answer": "b"})"),
+              HasSubstr("f.jsonl:7: this is no conversation: it has answer, question, and neither messages"));
+  EXPECT_THAT(record_refusal(R"({"prompt": "a", "chosen": "b", "rejected": "c"})"),
+              HasSubstr("f.jsonl:7: this is a pair of replies (chosen, rejected), from which trireme finetune_dpo"));
+}
+
+TEST(Conversation, FieldsThatNobodyReadsMayHoldHugeNumbers) {
+  EXPECT_EQ(talk_of(R"({"prompt": "a", "response": "b", "score": [1e999, -2E+400, 3]})"), "user:a;assistant:b;");
+  EXPECT_EQ(record_refusal(R"({"prompt": "a", "response": 1e999})"), "f.jsonl:7: response is a number, not text");
+}
+
+TEST(Conversation, AKeyStandsOnce) {
+  EXPECT_EQ(record_refusal(R"({"prompt": "a", "prompt": "b", "response": "c"})"),
+            "f.jsonl:7: the key \"prompt\" stands twice in one object; leave one out");
+  EXPECT_THAT(record_refusal(R"({"messages": [{"role": "user", "content": "a", "content": "b"}]})"),
+              HasSubstr("the key \"content\" stands twice"));
+  EXPECT_EQ(talk_of(R"({"prompt": "a", "x": {"prompt": 1}, "y": [{"z": 1}, {"z": 2}], "response": "c"})"),
+            "user:a;assistant:c;");
+}
+
+TEST(Conversation, WhatIsNotReadBesideIsNamed) {
+  const TemporaryFolder folder;
+  const auto said = [&](const char* record, std::optional<ConversationFormat> format = {}) {
+    return read_beside(folder.write("a.jsonl", record), format);
+  };
+  EXPECT_EQ(said(R"({"messages": []})"), "");
+  EXPECT_EQ(said(R"({"messages": [], "text": "a", "prompt": "b", "response": "c"})"),
+            "its records have instruction and output, text, too, not read: see data.format");
+  EXPECT_EQ(said(R"({"messages": [], "prompt": "b", "response": "c"})", ConversationFormat::alpaca),
+            "its records have messages, too, not read: see data.format");
+}
+
 std::string records_of(std::string_view text) {
   RecordReader reader(text, "f");
   std::string out;
@@ -194,7 +227,7 @@ TEST(RecordReader, RefusesWhatIsBroken) {
   EXPECT_EQ(error("{}\nhello"), "f:2: a record is a JSON object, such as {\"messages\": [...]}");
   EXPECT_EQ(error("[{},\n{}"), "f:2: the JSON list does not end: is the file whole?");
   EXPECT_EQ(error("[{} {}]"), "f:1: a comma or the end of the JSON list is missing here");
-  EXPECT_EQ(error("[{},]"), "f:1: a record is a JSON object, such as {\"messages\": [...]}");
+  EXPECT_EQ(error("[{},]"), "f:1: the JSON list ends behind a comma; remove the comma");
   EXPECT_EQ(error("[{}] x"), "f:1: the JSON list has ended, and more follows");
   EXPECT_EQ(error("{\"a\": \"\\"), "f:1: the JSON object that begins here does not end");
   EXPECT_EQ(error("{\"a\":" + std::string(40, '[')), "f:1: the record nests more than 32 deep");

@@ -78,10 +78,10 @@ TEST(LabeledTexts, RefusalsNameTheLineAndTheKey) {
   EXPECT_THAT(refused("{\"text\": 1, \"label\": 1}"), testing::HasSubstr(":1: there is no text under \"text\""));
   EXPECT_THAT(refused("{\"text\": \"a\", \"label\": 0.5}"), testing::HasSubstr("neither a text nor a whole number"));
   EXPECT_THAT(refused("{\"text\": \"a\", \"label\": \"\"}"), testing::HasSubstr("its \"label\" is empty"));
-  EXPECT_THAT(refused("{\"text\": \"a\""), testing::HasSubstr(":1 is not JSON"));
+  EXPECT_THAT(refused("{\"text\": \"a\""), testing::HasSubstr(":1: this is not JSON"));
   EXPECT_THAT(refused("[1"), testing::HasSubstr("is not JSON"));
-  EXPECT_THAT(refused("{\"text\": \"\xe9\"}"), testing::HasSubstr(":1 is not UTF-8 (byte 11)"));
-  EXPECT_THAT(refused("7"), testing::HasSubstr("it is no JSON object"));
+  EXPECT_THAT(refused("{\"text\": \"\xe9\"}"), testing::HasSubstr(":1: this is not UTF-8 (byte 11)"));
+  EXPECT_THAT(refused("7"), testing::HasSubstr(":1: this is not a JSON object"));
   EXPECT_THAT(refused("\n \n"), testing::HasSubstr("holds no text"));
 }
 

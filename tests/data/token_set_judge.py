@@ -131,7 +131,9 @@ def against_sources(folder: Path) -> None:
         trireme("tokenize", folder / "broken.parquet", "--data.tokenizer", name, "--output", folder / "x", fails=True)
         check("nothing is left of what was refused", not list(folder.glob("x*")))
     for kind, arguments in sources.items():
-        trireme("tokenize", *arguments, "--data.tokenizer", name, "--output", folder / kind)
+        said = trireme("tokenize", *arguments, "--data.tokenizer", name, "--output", folder / kind)
+        if kind not in ("folder", "jsonl"):
+            check(f"{kind}: the null is counted", f"({texts.count('') + 1} without text left out)" in said)
         check(f"{kind}: ids read by trireme", ours(folder / kind) == expected)
         check(f"{kind}: ids read by the format's description", described(folder / kind) == expected)
     stats = json.loads(trireme("stats", folder / "jsonl", "--json"))

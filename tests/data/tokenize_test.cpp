@@ -121,6 +121,20 @@ TEST_F(TokenizeTest, EndingsAreReadWithoutRegardToCaseAndOthersAreNamed) {
               HasSubstr("no .json of records; 1 file left out, such as a.csv"));
 }
 
+TEST_F(TokenizeTest, NumbersThatNobodyReadsMayBeHuge) {
+  folder.write("a.jsonl", R"({"x":1e999999,"text":"a","y":[-1E+4000, "1e999\\"]})");
+  tokenize(options({(folder / "a.jsonl").string()}), bytes);
+  EXPECT_THAT(texts(), ElementsAre("a\n"));
+}
+
+TEST_F(TokenizeTest, AByteOrderMarkIsNoText) {
+  folder.write("in/a.txt", "\xEF\xBB\xBFshort");
+  folder.write("in/b.txt", "\xEF\xBB\xBF" + prose(50'000));
+  folder.write("in/c.txt", "\xEF\xBB\xBF");
+  EXPECT_EQ(tokenize(options({(folder / "in").string()}), bytes).empty_documents, 1);
+  EXPECT_THAT(texts(), ElementsAre("short\n", prose(50'000) + "\n"));
+}
+
 TEST_F(TokenizeTest, JsonIsReadAsRecords) {
   folder.write("in/a.jsonl", "{\"text\":\"a\"}\n");
   folder.write("in/b.json", "[\n{\"text\":\"b\"}, {\"text\":\n\"c\"}\n]\n");
@@ -286,10 +300,11 @@ TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
     return refusal([&] { tokenize(options({folder.write(name, text).string()}), bytes); });
   };
   EXPECT_THAT(refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":7}\n"),
-              AllOf(HasSubstr("a.jsonl, line 2"), HasSubstr("a number")));
+              AllOf(HasSubstr("a.jsonl:2: "), HasSubstr("a number")));
   EXPECT_THAT(refused("b.jsonl", "\n\n{\"text\":\"a\"\n"),
-              AllOf(HasSubstr("b.jsonl, line 3"), HasSubstr("is not JSON")));
-  EXPECT_THAT(refused("c.jsonl", "{\"body\":\"a\"}"), AllOf(HasSubstr("line 1"), HasSubstr("--data.text_field")));
+              HasSubstr("b.jsonl:3: this is not JSON (byte 12 of the record)"));
+  EXPECT_THAT(refused("c.jsonl", "{\"body\":\"a\"}"),
+              AllOf(HasSubstr("c.jsonl:1: has no \"text\"; there is body"), HasSubstr("--data.text_field")));
   EXPECT_THAT(refused("d.jsonl", "[\"text\"]"), HasSubstr("a list and not an object"));
   EXPECT_THAT(refused("e.jsonl", "{\"text\":{\"text\":\"a\"}}"), HasSubstr("an object and not a string"));
   EXPECT_THAT(refused("a.json", "[{\"text\":\"a\"},\n{\"body\":\"b\"}]"),
@@ -306,7 +321,20 @@ TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
   EXPECT_THAT(refused("c.json", "hello"), HasSubstr("c.json:1: a record is a JSON object"));
   EXPECT_THAT(refused("train.bin", std::string("\x12\x00\x34\x01", 4)),
               HasSubstr("train.bin holds bytes of value zero"));
+  EXPECT_THAT(refused("zero.txt", std::string("some\0te\0xt.", 11)),
+              AllOf(HasSubstr("a text has none"), Not(HasSubstr("iconv"))));
   EXPECT_THAT(refused("f.jsonl", "{\"text\":\"\"}"), HasSubstr("holds no text"));
+  EXPECT_THAT(refused("twice.jsonl", "{\"text\":\"a\",\"text\":\"b\"}"), HasSubstr("has \"text\" twice"));
+  EXPECT_THAT(refused("raw.jsonl", "{\"text\":\"\xFF\"}"), HasSubstr("raw.jsonl:1: this is not UTF-8 (byte 10)"));
+  EXPECT_THAT(refused("qa.jsonl", R"({"question":"a","answer":"b"})"),
+              AllOf(HasSubstr("there is question, answer"), HasSubstr("conversations have messages")));
+  EXPECT_THAT(refused("pairs.jsonl", R"({"prompt":"a","chosen":"b","rejected":"c"})"), HasSubstr("finetune_dpo"));
+  EXPECT_THAT(refused("comma.json", "[{\"text\":\"a\"},\n]"),
+              HasSubstr("comma.json:2: the JSON list ends behind a comma; remove the comma"));
+  TokenizeOptions other = options({folder.write("field.jsonl", R"({"a":{"text":"b"}})").string()});
+  other.text_field = "a.text";
+  EXPECT_THAT(refusal([&] { tokenize(other, bytes); }),
+              AllOf(HasSubstr("has no \"a.text\"; there is a: name one"), Not(HasSubstr("--data.text_field"))));
   EXPECT_THAT(refused("g.txt", ""), HasSubstr("the file is empty"));
   EXPECT_THAT(refused("h.parquet", "PAR1 and no end"), AllOf(HasSubstr("h.parquet"), HasSubstr("PAR1")));
   EXPECT_THAT(refusal([&] { tokenize(options({(folder / "none").string()}), bytes); }), HasSubstr("no such file"));
@@ -319,7 +347,7 @@ TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
   // The first bad line counts, whichever thread is first.
   std::string lines;
   for (int i = 0; i < 5000; ++i) lines += i % 1000 == 999 ? "bad\n" : "{\"text\":\"abcdefgh\"}\n";
-  for (int i = 0; i < 10; ++i) EXPECT_THAT(refused("i.jsonl", lines), HasSubstr("line 1000:"));
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(refused("i.jsonl", lines), HasSubstr("i.jsonl:1000:"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
     EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("out")));
 }

@@ -85,9 +85,10 @@ bool is_utf8(std::string_view begin) {
 bool is_of_text(unsigned char c) { return (c >= '\b' && c <= '\r') || c == 0x1B; }
 
 const Kind* kind_of(std::string_view begin, const std::filesystem::path& path) {
+  constexpr std::string_view kZero = "a text has none; name a file of text, or write it without them";
   static constexpr Kind kBzip2{"", "is compressed (bzip2)", "unpack it first (bunzip2 -k {0})"};
   static constexpr Kind kSafetensors{"", "holds weights (safetensors)", kWeights};
-  static constexpr Kind kZeros{"", "holds bytes of value zero", kOther},
+  static constexpr Kind kWide{"", "holds bytes of value zero", kOther}, kZeros{"", "holds bytes of value zero", kZero},
       kTokenFile{"", "holds bytes of value zero", kTokens}, kControls{"", "holds control characters", kOther},
       kNumbers{"", "holds control characters", kTokens};
   if (is_bzip2(begin)) return &kBzip2;
@@ -102,7 +103,8 @@ const Kind* kind_of(std::string_view begin, const std::filesystem::path& path) {
   // Separators such as 0x01 and 0x1F stand in texts, too.
   if (!has_zeros && (controls < kMost || controls * kMost <= std::ssize(head) || is_utf8(head))) return nullptr;
   const bool is_named = path.extension() == ".bin" || path.extension() == ".npy";
-  return has_zeros ? (is_named ? &kTokenFile : &kZeros) : (is_named ? &kNumbers : &kControls);
+  const bool is_wide = std::ranges::count(head, '\0') * 3 > std::ssize(head);  // perhaps UTF-16 without its mark
+  return has_zeros ? (is_named ? &kTokenFile : is_wide ? &kWide : &kZeros) : (is_named ? &kNumbers : &kControls);
 }
 
 }  // namespace

@@ -88,6 +88,8 @@ int tokenize_conversations(const std::vector<fs::path>& files, const Settings& s
              base::human_count(set.about.num_tokens), base::plural(set.about.num_documents, "document"));
   fmt::print("chat     {} with {}: {}\n", family.name, set.about.tokenizer,
              data::tally_text(set.counts, set.counts.tokens, set.counts.learned));
+  if (const std::string beside = data::read_beside(files.front(), options.format); !beside.empty())
+    fmt::print("         {}\n", beside);
   return 0;
 }
 

@@ -9,8 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
+#include "trireme/data/record_json.h"
 #include "trireme/data/text_files.h"
-#include "trireme/text/not_json.h"
 #include "trireme/text/utf8.h"
 
 namespace trireme::data {
@@ -213,17 +213,6 @@ std::optional<ConversationFormat> format_of(const json& record) {
   return std::nullopt;
 }
 
-json parse_object(std::string_view text, const std::string& place) try {
-  json value = base::parse_json(text);
-  if (!value.is_object()) throw UsageError(fmt::format("{}: this is not a JSON object", place));
-  return value;
-} catch (const json::exception& error) {  // its text shows the input, whatever that is
-  const auto* where = dynamic_cast<const json::parse_error*>(&error);
-  throw UsageError(fmt::format(
-      "{}: this is {}{}", place, text::why_not_json(text),
-      where == nullptr || !text::is_utf8(text) ? "" : fmt::format(" (byte {} of the record)", where->byte)));
-}
-
 }  // namespace
 
 void refuse_unbuilt_keys(const json& record, const std::string& place) {
@@ -260,15 +249,17 @@ bool parse_thinks(std::string_view chat_template_kwargs, const std::string& plac
 
 Conversation parse_conversation(std::string_view record, const std::string& place,
                                 std::optional<ConversationFormat> format, const std::optional<AlpacaColumns>& columns) {
-  const json object = parse_object(record, place);
+  const json object = parse_record_json(record, place);
   const Fields fields(object, "", place);
   if (!format) format = format_of(object);
+  const bool has_turns = fields.has("messages") || fields.has("conversations") || fields.has_any(kOutput);
+  if (!has_turns && is_pair(object)) throw UsageError(fmt::format("{}: {}", place, kOfPairs));
   if (!format && fields.has_any(kInstruction)) format = ConversationFormat::alpaca;  // so that it says what is missing
   if (!format)
     throw UsageError(
-        fmt::format("{}: this is no conversation: it has neither messages, nor conversations, nor instruction and "
-                    "output (or prompt and response)",
-                    place));
+        fmt::format("{}: this is no conversation: it has {}, and neither messages, nor conversations, nor instruction "
+                    "and output (or prompt and response)",
+                    place, keys_of(object)));
   refuse_unbuilt_keys(object, place);
   Conversation conversation;
   read_system(fields, conversation);
@@ -299,9 +290,31 @@ std::optional<ConversationFormat> conversation_format_of(const std::filesystem::
   const auto bytes = mapped.bytes();
   RecordReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string());
   const auto record = reader.next();
-  return record ? format_of(base::parse_json_if_sound(record->text)) : std::nullopt;
+  return record ? format_of(parse_record_json(record->text, "")) : std::nullopt;
 } catch (const UsageError&) {
   return std::nullopt;
+}
+
+std::string read_beside(const std::filesystem::path& file, std::optional<ConversationFormat> format) try {
+  const base::MappedFile mapped(file);
+  const auto bytes = mapped.bytes();
+  RecordReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string());
+  const auto first = reader.next();
+  if (!first) return "";
+  const json record = parse_record_json(first->text, "");
+  if (!format) format = format_of(record);
+  const std::string place;
+  const Fields fields(record, "", place);
+  const bool has_alpaca = fields.has_any(kInstruction) && fields.has_any(kOutput);
+  std::vector<std::string> others;
+  if (fields.has("messages") && format != ConversationFormat::messages) others.emplace_back("messages");
+  if (fields.has("conversations") && format != ConversationFormat::sharegpt) others.emplace_back("conversations");
+  if (has_alpaca && format != ConversationFormat::alpaca) others.emplace_back("instruction and output");
+  if (const json* text = fields.find("text"); text != nullptr && text->is_string()) others.emplace_back("text");
+  if (!format || others.empty()) return "";
+  return fmt::format("its records have {}, too, not read: see data.format", base::join(others, ", "));
+} catch (const UsageError&) {
+  return "";
 }
 
 }  // namespace trireme::data

@@ -106,4 +106,8 @@ bool may_hold_conversations(const std::filesystem::path& file);
 /// Throws nothing: errors are reported when the file is read.
 std::optional<ConversationFormat> conversation_format_of(const std::filesystem::path& file);
 
+/// What the first record holds beside the form that is read: "its records have text, too, not read: see data.format".
+/// Empty: nothing. `format` as in parse_conversation. Throws nothing
+std::string read_beside(const std::filesystem::path& file, std::optional<ConversationFormat> format = {});
+
 }  // namespace trireme::data

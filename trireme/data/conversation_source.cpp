@@ -85,7 +85,7 @@ void check_first_record(const fs::path& file, const ConversationOptions& options
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return;
+  if (first == std::string_view::npos) throw UsageError(file.string() + ": the file is empty, and holds no record");
   if (text[first] == '{' || text[first] == '[') {
     RecordReader reader(text, file.string());
     if (const auto record = reader.next())

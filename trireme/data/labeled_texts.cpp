@@ -13,6 +13,7 @@
 #include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/data/from_settings.h"
+#include "trireme/data/record_json.h"
 #include "trireme/text/not_json.h"
 
 namespace trireme::data {
@@ -72,8 +73,7 @@ std::vector<LabeledText> read_labeled_texts(const fs::path& path, const std::str
       begin = end + 1;
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       std::string where = fmt::format("{}:{}", path.string(), number);
-      const json record = base::parse_json_if_sound(line);
-      if (record.is_discarded()) throw UsageError(fmt::format("{} is {}", where, text::why_not_json(line)));
+      const json record = parse_record_json(line, where);
       texts.push_back(parse_record(record, text_field, needs_labels, std::move(where)));
     }
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,8 +21,9 @@ class ParquetColumn {
   virtual int64_t num_row_groups() const = 0;
   virtual int64_t num_rows(int64_t row_group) const = 0;
 
-  /// Calls `take` for the texts of a row group in order; rows without a value (null) are left out.
-  virtual void read(int64_t row_group, const std::function<void(std::string_view)>& take) const = 0;
+  using Take = std::function<void(std::optional<std::string_view>)>;
+  /// Calls `take` for the rows of a row group in order, without a text where a row has no value (null).
+  virtual void read(int64_t row_group, const Take& take) const = 0;
 };
 
 /// Checks a file of `file_bytes` before Arrow reads it: its last 8 bytes (`tail`) are right, and the footer lies

@@ -45,7 +45,7 @@ class ArrowColumn final : public ParquetColumn {
     return metadata_->RowGroup(static_cast<int>(row_group))->num_rows();
   }
 
-  void read(int64_t row_group, const std::function<void(std::string_view)>& take) const override {
+  void read(int64_t row_group, const Take& take) const override {
     const auto batches = value(reader_->GetRecordBatchReader({static_cast<int>(row_group)}, {leaf_}));
     std::shared_ptr<arrow::RecordBatch> batch;
     while (true) {
@@ -90,10 +90,9 @@ class ArrowColumn final : public ParquetColumn {
            type.id() == arrow::Type::BINARY;
   }
 
-  void take_all(const arrow::Array& array, const std::function<void(std::string_view)>& take) const {
+  void take_all(const arrow::Array& array, const Take& take) const {
     const auto each = [&](const auto& texts) {
-      for (int64_t i = 0; i < texts.length(); ++i)
-        if (texts.IsValid(i)) take(texts.GetView(i));
+      for (int64_t i = 0; i < texts.length(); ++i) texts.IsValid(i) ? take(texts.GetView(i)) : take(std::nullopt);
     };
     if (array.type_id() == arrow::Type::DICTIONARY)
       take_words(static_cast<const arrow::DictionaryArray&>(array), take);
@@ -106,7 +105,7 @@ class ArrowColumn final : public ParquetColumn {
   }
 
   // Rows that refer to a table of texts.
-  void take_words(const arrow::DictionaryArray& array, const std::function<void(std::string_view)>& take) const {
+  void take_words(const arrow::DictionaryArray& array, const Take& take) const {
     std::vector<std::string_view> words(static_cast<size_t>(array.dictionary()->length()));
     const auto fill = [&](const auto& texts) {
       for (int64_t i = 0; i < texts.length(); ++i) words[static_cast<size_t>(i)] = texts.GetView(i);
@@ -116,7 +115,10 @@ class ArrowColumn final : public ParquetColumn {
     else
       fill(static_cast<const arrow::BinaryArray&>(*array.dictionary()));
     for (int64_t i = 0; i < array.length(); ++i) {
-      if (!array.IsValid(i)) continue;
+      if (!array.IsValid(i)) {
+        take(std::nullopt);
+        continue;
+      }
       const auto word = static_cast<size_t>(array.GetValueIndex(i));
       if (word >= words.size()) refuse("is damaged: a row refers to a text that is not there");
       take(words[word]);

@@ -7,10 +7,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
-#include "trireme/base/json.h"
 #include "trireme/base/not_text.h"
 #include "trireme/data/conversation.h"
-#include "trireme/text/not_json.h"
+#include "trireme/data/record_json.h"
 
 namespace trireme::data {
 namespace {
@@ -93,9 +92,7 @@ bool PreferencePair::same() const {
 }
 
 PreferencePair parse_preference_pair(std::string_view text, const std::string& place) {
-  const json object = base::parse_json_if_sound(text);
-  if (object.is_discarded()) throw UsageError(fmt::format("{}: this is {}", place, text::why_not_json(text)));
-  if (!object.is_object()) throw UsageError(place + ": this is not a JSON object");
+  const json object = parse_record_json(text, place);
   const Record record(object, place);
   refuse_unbuilt_keys(object, place);
   refuse_system_beside(object, place);

@@ -70,6 +70,7 @@ std::optional<ConversationRecord> RecordReader::next_of_list() {
     if (text_[at_] != ',') refuse("a comma or the end of the JSON list is missing here");
     ++at_;
     skip_space();
+    if (at_ < text_.size() && text_[at_] == ']') refuse("the JSON list ends behind a comma; remove the comma");
   }
   if (at_ == text_.size()) refuse("the JSON list does not end: is the file whole?");
   const int64_t line = line_;

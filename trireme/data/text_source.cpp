@@ -12,6 +12,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/mix64.h"
 #include "trireme/base/not_text.h"
+#include "trireme/base/text.h"
 #include "trireme/data/conversation.h"
 #include "trireme/data/jsonl.h"
 #include "trireme/data/text_cut.h"
@@ -63,7 +64,7 @@ std::optional<TextCut> cut_in_block(const Reader& reader, const text::Tokenizer&
   return TextCut{first + cut->left_end, first + cut->right_begin};
 }
 
-// "data/a.jsonl, line 12", for errors: lines are not counted otherwise.
+// "data/a.jsonl:12", for errors: lines are not counted otherwise.
 std::string place_of_line(const fs::path& path, int64_t begin) {
   int64_t line = 1, at = 0;
   std::string text;
@@ -71,7 +72,7 @@ std::string place_of_line(const fs::path& path, int64_t begin) {
     text = reader.read(at, std::min(begin, at + kTextBlockBytes));
     line += std::count(text.begin(), text.end(), '\n');
   }
-  return fmt::format("{}, line {}", path.string(), line);
+  return fmt::format("{}:{}", path.string(), line);
 }
 
 // Where the first line at or after `begin` begins.
@@ -142,7 +143,7 @@ uint64_t TextSource::read_whole(const TextBlock& block, const Take& take) const 
     const std::string text = Reader(path, files_.bytes(file)).read(0, files_.bytes(file));
     base::require_text(text, path);
     hash = base::mix_key(hash, base::hash_text(text));
-    take({.text = text, .file = file});
+    take({.text = base::without_byte_order_mark(text), .file = file});
   }
   return hash;
 }
@@ -164,7 +165,7 @@ uint64_t TextSource::read_plain(const TextBlock& block, const Take& take) const 
     break;
   }
   text = reader.read(begin->right_begin, end.left_end);
-  take({.text = text,
+  take({.text = block.begin == 0 ? base::without_byte_order_mark(text) : text,
         .begins_document = block.begin == 0,
         .ends_document = end.left_end == reader.bytes(),
         .file = block.first_file});
@@ -222,9 +223,9 @@ uint64_t TextSource::read_parquet(const TextBlock& block, const Take& take) cons
   const auto column = open_parquet(files_.path(block.first_file), text_field_);
   uint64_t hash = 0;
   if (block.begin >= column->num_row_groups()) return hash;  // a file without rows
-  column->read(block.begin, [&](std::string_view text) {
-    hash = base::mix_key(hash, base::hash_text(text));
-    take({.text = text, .file = block.first_file});
+  column->read(block.begin, [&](std::optional<std::string_view> text) {
+    if (text) hash = base::mix_key(hash, base::hash_text(*text));
+    take({.text = text.value_or(""), .file = block.first_file});
   });
   return hash;
 }

@@ -229,7 +229,9 @@ std::string conversations_of(const TokenSet& set, const fs::path& path, int64_t 
     text += fmt::format("; in this run {} {} {} tokens", base::human_count(long_documents),
                         options.conversations.options.drop_long ? "left out because longer than" : "cut at",
                         base::human_count(options.sequence + 1));
-  return text;
+  const auto files = TokenSet::is_named_by(path) ? std::vector<fs::path>() : options.conversations.files(path);
+  const std::string beside = files.empty() ? "" : read_beside(files.front(), options.conversations.options.format);
+  return beside.empty() ? text : text + "; " + beside;
 }
 
 }  // namespace
