@@ -237,7 +237,8 @@ TEST(Convert, WhatIsThereStaysUnlessForced) {
   fs::create_directory(folder / "photos");
   checkpoint::overwrite(folder / "photos" / "cat.jpg", "meow");
   forced.out = folder / "photos";
-  EXPECT_THAT(convert_refusal(forced), HasSubstr("photos is not replaced: it holds cat.jpg, which is no part of a model"));
+  EXPECT_THAT(convert_refusal(forced),
+              HasSubstr("photos is not replaced: it holds cat.jpg, which is no part of a model"));
   const std::string weights = base::read_file(folder / "out" / "model.safetensors");
   EXPECT_THAT(convert_refusal(
                   {.source = folder / "out", .out = folder / "out" / "model.safetensors", .to = "gguf", .force = true}),

@@ -31,8 +31,9 @@ int run_evaluate(Arguments arguments) {
                "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
                "mesh.tp and mesh.pp divide the model; further ranks are copies that share the work.\n\n",
        .help_groups = {"evaluate"},
-       .also_takes = "devices, num_nodes, strategy, mesh.*, precision, quantize, quantize_head, data.text_field, comm.*, "
-                     "launch.*",
+       .also_takes =
+           "devices, num_nodes, strategy, mesh.*, precision, quantize, quantize_head, data.text_field, comm.*, "
+           "launch.*",
        .complete =
            [](ParsedSettings& parsed) {
              // One rank predicts labels, also where there would be one for each NUMA node.

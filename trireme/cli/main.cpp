@@ -88,7 +88,8 @@ void print_help() {
   for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<14} {}\n", s.name, s.help);
   fmt::print(
       "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, says what it takes. trireme help NAME explains a "
-      "setting or a\ngroup of them, as in trireme help train.max_steps; docs/settings.md lists them all. trireme version "
+      "setting or a\ngroup of them, as in trireme help train.max_steps; docs/settings.md lists them all. trireme "
+      "version "
       "prints the version.\n");
 }
 

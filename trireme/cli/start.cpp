@@ -37,8 +37,7 @@ int print_help(const Job& job) {
   const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
   fmt::print("{}{}", usage, settings_help(job.help_groups, job.overlay));
   if (!job.help_groups.empty())
-    fmt::print(
-        "\nOther settings, with --name value: {}.\ntrireme help NAME explains one.\n", job.also_takes);
+    fmt::print("\nOther settings, with --name value: {}.\ntrireme help NAME explains one.\n", job.also_takes);
   return 0;
 }
 

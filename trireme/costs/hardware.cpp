@@ -103,8 +103,9 @@ Hardware parse_hardware(const std::string& text, const std::string& where) {
   for (const config::Given& given : config::read_yaml(text, where, table, problems)) {
     const config::Setting* row = table.find(given.key);
     if (row == nullptr) {
-      problems.add(fmt::format("a hardware file has no key {}{}", given.key, base::did_you_mean(given.key, table.keys())),
-                   {given.source}, "");
+      problems.add(
+          fmt::format("a hardware file has no key {}{}", given.key, base::did_you_mean(given.key, table.keys())),
+          {given.source}, "");
       continue;
     }
     if (const auto refusal = config::assign(*row, given))
