@@ -1,5 +1,11 @@
 #include "trireme/base/json.h"
 
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "trireme/base/error.h"
+
 namespace trireme::base {
 
 std::optional<size_t> json_too_deep_at(std::string_view text, int most) {
@@ -22,10 +28,15 @@ std::optional<size_t> json_too_deep_at(std::string_view text, int most) {
 }
 
 template <typename Json>
-Json parse_json(std::string_view text) {
+void require_depth(std::string_view text) {
   if (const auto at = json_too_deep_at(text))
     throw Json::parse_error::create(101, *at, "it nests more than " + std::to_string(kDeepestJson) + " levels deep",
                                     nullptr);
+}
+
+template <typename Json>
+Json parse_json(std::string_view text) {
+  require_depth<Json>(text);
   return Json::parse(text);
 }
 
@@ -33,6 +44,34 @@ template <typename Json>
 Json parse_json_if_sound(std::string_view text) {
   if (json_too_deep_at(text)) return Json(Json::value_t::discarded);
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+namespace {
+
+using Event = nlohmann::json::parse_event_t;
+
+// The keys of the objects that are open.
+class KeyWatch {
+ public:
+  bool operator()(int /*depth*/, Event event, const nlohmann::json& parsed) {
+    if (event == Event::object_start) open_.emplace_back();
+    if (event == Event::object_end) open_.pop_back();
+    if (event == Event::key && !open_.back().insert(parsed.get_ref<const std::string&>()).second)
+      throw UsageError("the key " + parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                       " stands twice in one object; leave one out");
+    return true;
+  }
+
+ private:
+  std::vector<std::set<std::string>> open_;
+};
+
+}  // namespace
+
+nlohmann::json parse_json_of_unique_keys(std::string_view text) {
+  require_depth<nlohmann::json>(text);
+  KeyWatch watch;
+  return nlohmann::json::parse(text, std::ref(watch));
 }
 
 std::string json_reason(const nlohmann::json::exception& error) {

@@ -30,6 +30,11 @@ Json parse_json(std::string_view text);
 template <typename Json = nlohmann::json>
 Json parse_json_if_sound(std::string_view text);
 
+/// The same for records of data, whose keys stand once: readers of JSON differ in which of two values they take.
+///
+/// Errors    json::parse_error, json::out_of_range (a number that no double holds), UsageError (a key twice)
+nlohmann::json parse_json_of_unique_keys(std::string_view text);
+
 /// The text of a value; bytes that are not UTF-8, as those of a path may be, become U+FFFD. `indent` as in Json::dump.
 template <typename Json>
 std::string json_text(const Json& value, int indent = -1) {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
-#include <set>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -16,35 +14,7 @@
 #include "trireme/text/not_json.h"
 
 namespace trireme::data {
-namespace {
-
 using nlohmann::json;
-
-// Refuses keys that an object has twice.
-class KeyWatch {
- public:
-  explicit KeyWatch(const std::string& place) : place_(place) {}
-
-  bool operator()(int /*depth*/, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) open_.emplace_back();
-    if (event == json::parse_event_t::object_end) open_.pop_back();
-    if (event == json::parse_event_t::key && !open_.back().insert(parsed.get_ref<const std::string&>()).second)
-      throw UsageError(fmt::format("{}: the key {:?} stands twice in one object; leave one out", place_,
-                                   text::shown(parsed.get_ref<const std::string&>())));
-    return true;
-  }
-
- private:
-  const std::string& place_;
-  std::vector<std::set<std::string>> open_;
-};
-
-json parse(std::string_view text, const std::string& place) {
-  KeyWatch watch(place);
-  return json::parse(text, std::ref(watch));
-}
-
-}  // namespace
 
 std::optional<std::string> without_huge_numbers(std::string_view text) {
   std::optional<std::string> changed;
@@ -77,17 +47,16 @@ std::string not_a_record(std::string_view text, size_t byte) {
 }
 
 json parse_record_json(std::string_view text, const std::string& place) try {
-  if (const auto at = base::json_too_deep_at(text))
-    throw UsageError(fmt::format("{}: {}: it nests more than {} levels deep", place, not_a_record(text, *at + 1),
-                                 base::kDeepestJson));
   json value;
   try {
-    value = parse(text, place);
+    value = base::parse_json_of_unique_keys(text);
   } catch (const json::out_of_range&) {
-    value = parse(without_huge_numbers(text).value_or(std::string(text)), place);
+    value = base::parse_json_of_unique_keys(without_huge_numbers(text).value_or(std::string(text)));
   }
-  if (!value.is_object()) throw UsageError(place + ": this is not a JSON object");
+  if (!value.is_object()) throw UsageError("this is not a JSON object");
   return value;
+} catch (const UsageError& error) {
+  throw UsageError(fmt::format("{}: {}", place, error.what()));
 } catch (const json::exception& error) {  // its text shows the input, whatever that is
   const auto* where = dynamic_cast<const json::parse_error*>(&error);
   throw UsageError(fmt::format("{}: {}", place, not_a_record(text, where == nullptr ? 0 : where->byte)));
