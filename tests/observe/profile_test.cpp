@@ -24,9 +24,10 @@ using testing::HasSubstr;
 constexpr int kEvaluationMs = 40, kAnswersMs = 20;
 
 /// Texts that the ranks' reports returned, in order: two ranks, `steps` steps of a small model, 5 ms of data each.
-/// `evaluates`: behind every step. `answers`: before every step, which learns from half of its rows.
+/// `evaluates`: behind every step. `answers`: before every step, which learns from half of its rows. `judges`: the
+/// engine runs its list of evaluation behind every step.
 std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& folder, bool evaluates = false,
-                                                 bool answers = false) {
+                                                 bool answers = false, bool judges = false) {
   std::vector<std::vector<std::string>> said(2);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   checkpoint::run_ranks(2, [&](comm::Communicator& world) {
@@ -58,6 +59,7 @@ std::vector<std::vector<std::string>> reports_of(int steps, const fs::path& fold
         usleep(1000 * kEvaluationMs);
         profile.between_steps(Profile::Between::evaluation, 1e-3 * kEvaluationMs);
       }
+      if (judges) trainer.evaluate(example.inputs, example.targets);
       if (profile.is_complete()) mine.push_back(profile.report());
     }
     mine.push_back(profile.report());
@@ -83,6 +85,21 @@ TEST(Profile, MeasuresAnOwnLoop) {
   EXPECT_FALSE(report.contains("tokens_per_second"));  // nobody has said how many there are
   const auto trace = nlohmann::json::parse(base::read_file(folder / "profile.trace.json"));
   EXPECT_FALSE(trace.empty());
+  fs::remove_all(folder);
+}
+
+// An evaluation behind the window's last step runs another list before the timeline is written.
+TEST(Profile, DrawsTheStepAndNotTheEvaluationBehindIt) {
+  const fs::path folder = fs::path(testing::TempDir()) / ("profile_" + std::to_string(getpid()));
+  reports_of(5, folder, false, false, /*judges=*/true);
+  const auto trace = nlohmann::json::parse(base::read_file(folder / "profile.trace.json"));
+  int backwards = 0;
+  for (const auto& event : trace.is_object() ? trace.at("traceEvents") : trace) {
+    if (event.at("ph") != "X" || !event.at("name").get<std::string>().starts_with("Backward")) continue;
+    ++backwards;
+    EXPECT_GT(event.at("dur").get<double>(), 0) << event;
+  }
+  EXPECT_GE(backwards, 4);  // two units on two ranks
   fs::remove_all(folder);
 }
 

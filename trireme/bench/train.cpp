@@ -297,7 +297,7 @@ int bench_train(const Settings& settings, const launch::RankEnvironment& environ
   const Steps steps = run_steps(*s, batches, true);
   if (settings.profile.schedule) {
     train::take_step(*s, batches, settings.bench.warmup + settings.bench.steps + 1, {.begins_together = true});
-    observe::write_timeline(s->model, *s->engine, base::named_file(*settings.profile.schedule));
+    observe::write_timeline(s->model, *s->engine, s->engine->timeline(), base::named_file(*settings.profile.schedule));
   }
   Figures f{};
   // On a GPU the host runs ahead and cannot see where time goes, so run again and wait for each action.

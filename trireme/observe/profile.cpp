@@ -105,8 +105,9 @@ void Profile::end_step(double filled) {
   mine_.recompute += in({Kind::recompute});
   mine_.forward += in({Kind::forward});
   mine_.backward += in({Kind::recompute, Kind::backward, Kind::backward_input, Kind::backward_weight});
+  last_step_ = engine_.timeline();  // an evaluation behind this step has another list
   const auto& actions = engine_.plan().train().actions;
-  for (const engine::ActionTime& t : engine_.timeline()) {
+  for (const engine::ActionTime& t : last_step_) {
     const schedule::Action& a = actions[static_cast<size_t>(t.action)];
     if (schedule::is_computation(a.kind) && a.kind != schedule::ActionKind::step) units_[a.owner] += t.end - t.begin;
   }
@@ -179,7 +180,7 @@ std::string Profile::report() {
     if (!options_.guard) return write();
     if (const std::string line = options_.guard(write); !line.empty()) untold += line + "\n";
   };
-  if (writes) guarded([&] { write_timeline(model_, engine_, options_.folder / "profile.trace.json"); });
+  if (writes) guarded([&] { write_timeline(model_, engine_, last_step_, options_.folder / "profile.trace.json"); });
   if (world.rank() != 0) return "";
   std::vector<RankWindow> windows(static_cast<size_t>(ranks));
   std::memcpy(windows.data(), all.const_data_ptr(), windows.size() * sizeof mine);

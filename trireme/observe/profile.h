@@ -94,6 +94,7 @@ class Profile {
   std::optional<StepWatch> step_;
   std::optional<costs::OperationTimer> timer_;
   double cpu_before_ = 0, off_core_ = 0;  ///< seconds of this thread: on a core before the step; in steps, on none
+  std::vector<engine::ActionTime> last_step_;
   std::map<int, double> units_;  ///< seconds in actions of a unit, by its number
 };
 

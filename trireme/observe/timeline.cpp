@@ -12,7 +12,8 @@
 
 namespace trireme::observe {
 
-void write_timeline(const model::Model& model, engine::Engine& engine, const std::filesystem::path& path) {
+void write_timeline(const model::Model& model, engine::Engine& engine, const std::vector<engine::ActionTime>& mine,
+                    const std::filesystem::path& path) {
   const plan::StepPlan& plan = engine.plan();
   comm::Communicator& world = *engine.communicators().world;
   const int ranks = plan.request.mesh.world_size();
@@ -20,13 +21,13 @@ void write_timeline(const model::Model& model, engine::Engine& engine, const std
   std::vector<int64_t> counts;  // two times an action, by rank
   for (int rank = 0; rank < ranks; ++rank)
     counts.push_back(2 * std::ssize(lists[plan.request.mesh.coordinate(rank, comm::Axis::pp)].actions));
-  at::Tensor mine = at::zeros({counts[static_cast<size_t>(world.rank())]}, at::kDouble);
-  for (const engine::ActionTime& t : engine.timeline()) {
-    mine.data_ptr<double>()[2 * t.action] = t.begin;
-    mine.data_ptr<double>()[2 * t.action + 1] = t.end;
+  at::Tensor own = at::zeros({counts[static_cast<size_t>(world.rank())]}, at::kDouble);
+  for (const engine::ActionTime& t : mine) {
+    own.data_ptr<double>()[2 * t.action] = t.begin;
+    own.data_ptr<double>()[2 * t.action + 1] = t.end;
   }
   at::Tensor all = at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, at::kDouble);
-  world.all_gather(all, mine, counts)->wait();
+  world.all_gather(all, own, counts)->wait();
   if (world.rank() != 0) return;
 
   schedule::Timeline timeline{.title = model.config.name + ", measured", .rows = {}};

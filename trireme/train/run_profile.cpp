@@ -72,7 +72,7 @@ std::vector<std::string> unmeasured(const Settings& settings, int64_t steps_left
 
 std::string draw_step(Session& s, int64_t step) {
   const std::string untold = written_or_told(s.settings.save.on_error, [&] {
-    observe::write_timeline(s.model, *s.engine, base::named_file(*s.settings.profile.schedule));
+    observe::write_timeline(s.model, *s.engine, s.engine->timeline(), base::named_file(*s.settings.profile.schedule));
   });
   return untold.empty() ? fmt::format("profile  step {} in {}", step, *s.settings.profile.schedule) : untold;
 }
