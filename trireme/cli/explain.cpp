@@ -17,7 +17,9 @@
 #include "trireme/cli/explain.h"
 #include "trireme/cli/plan.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/cli/start.h"
 #include "trireme/cli/training.h"
+#include "trireme/config/problems.h"
 #include "trireme/config/report.h"
 #include "trireme/dialects/systems.h"
 #include "trireme/model/quantized.h"
@@ -137,8 +139,9 @@ int explain_config(const ParsedSettings& parsed) {
   return 0;
 }
 
-/// Tokens of a text, if neither prompts nor the settings say how many the cache holds.
-constexpr int64_t kUsualTokens = 2048;
+/// Tokens of a text, if neither prompts nor the settings say how many the cache holds; and of a prompt, if only
+/// generate.max_new_tokens is given.
+constexpr int64_t kUsualTokens = 2048, kUsualPrompt = 512;
 
 /// What generate keeps in its cache, and a line about what was assumed.
 struct Assumed {
@@ -146,7 +149,8 @@ struct Assumed {
   std::string line;
 };
 
-Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const std::string& adapter,
+/// `counts_new`: generate.max_new_tokens is given.
+Assumed assumed_texts(train::GenerateSettings g, bool counts_new, const std::string& model, const std::string& adapter,
                       const model::ModelConfig& config) {
   Assumed a;
   if (g.prompts) {
@@ -168,12 +172,16 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
     a.wish = train::wish_to_write(config, tokens, g.samples, g.max_new_tokens, g.batch_size);
     a.line = fmt::format("counted for {} of {}", base::plural(std::ssize(tokens), "prompt"), *g.prompts);
   } else {
-    const int64_t each = std::min(kUsualTokens, config.longest_generation());
+    const int64_t longest = config.longest_generation();
+    const int64_t each = std::min(counts_new ? kUsualPrompt + g.max_new_tokens : kUsualTokens, longest);
     a.wish = {.room = {.texts = g.batch_size, .tokens = 512, .cache_tokens = g.batch_size * each},
-              .needed_tokens = std::min(g.max_new_tokens, config.longest_generation())};
+              .needed_tokens = std::min(g.max_new_tokens, longest)};
+    const std::string parts = !counts_new       ? ""
+                              : each == longest ? ", all of the model's positions"
+                                                : fmt::format(", of which {} are a prompt's", kUsualPrompt);
     if (!g.cache_tokens)
-      a.line = fmt::format("counted for texts of {}; generate.prompts or generate.cache_tokens say what there is",
-                           base::plural(each, "token"));
+      a.line = fmt::format("counted for texts of {}{}; generate.prompts or generate.cache_tokens say what there is",
+                           base::plural(each, "token"), parts);
   }
   a.wish.room.cache_tokens = g.cache_tokens.value_or(a.wish.room.cache_tokens);
   if (g.cache_tokens) check_longest_text(a.wish);
@@ -182,6 +190,7 @@ Assumed assumed_texts(train::GenerateSettings g, const std::string& model, const
 
 void explain_generate(ParsedSettings& parsed, int rank) {
   Settings& settings = parsed.settings;
+  refuse_gpus(settings, "generate");
   if (!parsed.given("strategy")) settings.strategy = plan::Strategy::shard_grad_op;
   const train::GenerateSettings& g = settings.generate;
   std::string folder = settings.model.name, adapter;
@@ -195,7 +204,7 @@ void explain_generate(ParsedSettings& parsed, int rank) {
   }
   const int64_t ranks = world_size(settings);
   require_rank(settings, rank);
-  const Assumed assumed = assumed_texts(g, folder, adapter, placed.config);
+  const Assumed assumed = assumed_texts(g, parsed.given("generate.max_new_tokens"), folder, adapter, placed.config);
   const generate::Room& room = assumed.wish.room;
   std::optional<observe::Waiting> waiting(std::in_place, "planning");
   const train::InferencePlan planned =
@@ -205,6 +214,15 @@ void explain_generate(ParsedSettings& parsed, int rank) {
              base::plural(room.texts, "text"),
              base::plural((planned.plan.request.generation.pages - 1) * ops::kAttentionPage, "token"));
   if (!assumed.line.empty()) fmt::print("{}\n", assumed.line);
+}
+
+// A folder that is named is refused as a run refuses it; the default one is the run's, which may lie elsewhere.
+void refuse_offload_folder(const ParsedSettings& parsed) {
+  const schedule::OffloadSettings& offload = parsed.settings.offload;
+  if (!offload.uses(schedule::Tier::disk) || !offload.path || !parsed.given("offload.path")) return;
+  config::Problems problems;
+  problems.add_if(schedule::check_offload_folder(*offload.path));
+  problems.throw_if_any();
 }
 
 }  // namespace
@@ -273,6 +291,7 @@ int run_explain(Arguments arguments) {
     fmt::print("{}", text);
   }
   if (name == "schedule") explain_schedule(parsed, view);
+  if (name == "memory") refuse_offload_folder(parsed);
   if (name == "memory") fmt::print("{}", memory_text(parsed.settings, static_cast<int>(view.rank)));
   if (name == "generate") explain_generate(parsed, static_cast<int>(view.rank));
   return 0;

@@ -248,9 +248,9 @@ std::string render_states(const StepPlan& plan) {
       block_bytes += double(plan.layouts[g].numel());
       continue;
     }
-    plan.storage[g].trained ? parameters += double(plan.layouts[g].numel()) : frozen += elements;
-    kept += double(plan.layouts[g].numel()) *
-            double(plan.storage[g].optimizer_state.size() + static_cast<size_t>(plan.storage[g].compensated));
+    plan.storage[g].trained ? parameters += elements : frozen += elements;
+    kept +=
+        elements * double(plan.storage[g].optimizer_state.size() + static_cast<size_t>(plan.storage[g].compensated));
     kept += whole_state_of(plan, g);
   }
   const Kept here{.weights = bytes(precision.compute),
