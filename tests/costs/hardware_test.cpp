@@ -71,6 +71,8 @@ TEST(Hardware, MistakesInAFileAreToldInOneSentence) {
               HasSubstr("no key memory_rte (did you mean memory_rate?)"));
   EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\nmemory_rate: -1\n")); }),
               HasSubstr("memory_rate must be at least 0"));
+  EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\nmemory: 80e9\n")); }),
+              HasSubstr("memory must be at least 0 and at most 1,000,000"));
   EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\npeak: {fp32: 1}\n")); }),
               HasSubstr(file_of("") + ": a hardware file needs memory_rate"));
   EXPECT_THAT(refusal([] {
@@ -116,7 +118,39 @@ TEST(Hardware, ClustersAreMachinesTimesDevices) {
   const std::string cores = file_of("name: x\npeak: {fp32: 1}\nmemory_rate: 1\ndevices: 2\nshares_cores: true\n");
   EXPECT_EQ(sizes("4x" + cores), std::pair(int64_t{1}, int64_t{4}));  // ranks share a machine's cores
   EXPECT_THAT(refusal([] { parse_cluster("0x8xH100"); }), HasSubstr("a count of 0"));
-  EXPECT_THAT(refusal([] { parse_cluster("12xH100"); }), HasSubstr("do not fill machines of 8"));
+  EXPECT_EQ(sizes("2X4XA10"), std::pair(int64_t{2}, int64_t{4}));
+  EXPECT_THAT(refusal([] { parse_cluster("12xH100"); }),
+              HasSubstr("do not fill machines of 8; say machines x devices x "
+                        "name, such as 2x6xH100"));
+  EXPECT_THAT(refusal([] { parse_cluster("13xH100"); }), HasSubstr("such as 13x1xH100"));
+}
+
+TEST(Hardware, ClustersThatNameNoHardwareAreToldHow) {
+  EXPECT_THAT(refusal([] { parse_cluster("8x"); }), HasSubstr("'8x' names no hardware; say for instance 8xH100"));
+  EXPECT_THAT(refusal([] { parse_cluster("8"); }), HasSubstr("'8' names no hardware; say for instance 8xH100"));
+  EXPECT_THAT(refusal([] { parse_cluster("2x8"); }), HasSubstr("say for instance 2x8xH100"));
+  EXPECT_THAT(refusal([] { parse_cluster("8x8x8xH100"); }), HasSubstr("more than two counts"));
+  EXPECT_THAT(refusal([] { parse_cluster("4xH100,4xA100-80"); }),
+              HasSubstr("all devices of a cluster are of one kind"));
+  EXPECT_THAT(refusal([] { parse_cluster("8xA100"); }), HasSubstr("(did you mean a100-40 or a100-80?)"));
+  EXPECT_THAT(refusal([] { parse_cluster("2000000xH100"); }), HasSubstr("from 1 to 1,000,000"));
+}
+
+// A format that a card lacks is computed in a wider one, or not at all.
+TEST(Hardware, PeaksOfFormatsThatACardLacks) {
+  Hardware h{.peak = {.fp32 = 10, .fp16 = 100, .fp8 = 400}};
+  EXPECT_EQ(h.peak_flops(at::kDouble), 0);
+  EXPECT_EQ(h.peak_flops(at::kBFloat16), 10e12);
+  EXPECT_EQ(h.peak_flops(at::kBFloat16, true), 400e12);
+  h.peak.fp8 = 0;
+  EXPECT_EQ(h.peak_flops(at::kBFloat16, true), 100e12);
+  EXPECT_EQ(lacking_format(read_hardware("h100"), at::kBFloat16, true), "");
+  EXPECT_THAT(lacking_format(read_hardware("a10"), at::kBFloat16, true),
+              HasSubstr("A10 multiplies no numbers of 8 bits"));
+  EXPECT_THAT(lacking_format(h, at::kBFloat16, false), HasSubstr("has no bfloat16"));
+  EXPECT_EQ(lacking_format(h, at::kFloat, false), "");
+  for (const char* name : {"mi300x", "v100"})
+    EXPECT_THAT(lacking_format(read_hardware(name), at::kFloat, false), HasSubstr("Trireme has no kernels for"));
 }
 
 }  // namespace

@@ -83,6 +83,15 @@ const HardwareFile* built_in(const std::string& name) {
   return nullptr;
 }
 
+// " (did you mean a100-40 or a100-80?)" of a100: what a name begins counts more than what is spelled alike.
+std::string meant(const std::string& name) {
+  std::vector<std::string> begun;
+  for (const std::string& known : hardware_names())
+    if (known.starts_with(name)) begun.push_back(known);
+  if (begun.empty() || name.size() < 2) return base::did_you_mean(name, hardware_names());
+  return fmt::format(" (did you mean {}?)", base::join(begun, " or "));
+}
+
 void check(const Hardware& h, const std::string& where, config::Problems& problems) {
   const auto refuse = [&](const std::string& what, const char* hint) {
     problems.add(fmt::format("{}: {}", where, what), {}, hint);
@@ -126,14 +135,24 @@ double Hardware::peak_flops(at::ScalarType dtype, bool float8) const {
                      : dtype == at::kBFloat16 ? peak.bf16
                      : dtype == at::kHalf     ? peak.fp16
                                               : peak.fp32;
-  // A card without such units computes in the next wider format.
-  return 1e12 * (own > 0 ? own : float8 ? std::max(peak.bf16, peak.fp16) : peak.fp32);
+  if (own > 0 || (dtype == at::kDouble && !float8)) return 1e12 * own;
+  const double sixteen = float8 ? std::max(peak.bf16, peak.fp16) : 0;
+  return 1e12 * (sixteen > 0 ? sixteen : peak.fp32);
+}
+
+std::string lacking_format(const Hardware& h, at::ScalarType compute, bool float8) {
+  if (!h.has_kernels) return fmt::format("Trireme has no kernels for {}; it only plans for it", h.name);
+  if (float8 && h.peak.fp8 <= 0)
+    return fmt::format("{} multiplies no numbers of 8 bits (peak.fp8); take precision bf16-mixed", h.name);
+  if (compute == at::kBFloat16 && h.peak.bf16 <= 0)
+    return fmt::format("{} has no bfloat16 (peak.bf16); take precision 32-true", h.name);
+  return "";
 }
 
 config::Section section(Hardware& h) {
   const config::Rules tera{.unit = "TFLOP/s", .at_least = 0}, rate{.unit = "GB/s", .at_least = 0},
       micro{.unit = "microseconds", .at_least = 0}, share{.above = 0, .at_most = 1},
-      gigabytes{.unit = "GB", .at_least = 0};
+      gigabytes{.unit = "GB", .at_least = 0, .at_most = 1e6};
   return {.name = "",
           .title = "hardware",
           .rows = {
@@ -172,6 +191,7 @@ config::Section section(Hardware& h) {
               {"price.hour", &h.price, "of a device and hour, an example", {.at_least = 0}},
               {"price.currency", &h.currency, "of the price"},
               {"price.date", &h.price_date, "when it was asked", {.may_be_empty = true}},
+              {"has_kernels", &h.has_kernels, "whether Trireme runs there; otherwise it only plans"},
               {"shares_cores", &h.shares_cores, "collectives are moved by the cores that compute"},
               {"measured.operations", &h.operations,
                "what operations took: name, dtype, ranks x threads, m, n, k, seconds"},
@@ -207,7 +227,7 @@ Hardware read_hardware(const std::string& name_or_path) {
     throw UsageError(fmt::format(
         "error: the hardware {} is not known{}; known are {}, 'this' for this machine, 'this-gpu' for its GPU, or a "
         "file",
-        name_or_path, base::did_you_mean(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
+        name_or_path, meant(lower(name_or_path)), base::join(hardware_names(), ", ")));
   config::Problems problems;
   const auto text = config::read_settings_file(
       name_or_path, problems, {},
@@ -275,29 +295,60 @@ std::optional<Hardware> hardware_of_device(const std::string& device_name) {
   return found;
 }
 
+namespace {
+
+// Refuses what stands in the name's place, behind the counts, and is none.
+void check_name(const std::string& text, const std::string& name) {
+  if (name.ends_with(".yaml") || name.ends_with(".yml")) return;
+  constexpr std::string_view kDigits = "0123456789";
+  const auto refuse = [&](const std::string& why) { throw UsageError(fmt::format("error: cluster {}", why)); };
+  if (name.find(',') != std::string::npos)
+    refuse(fmt::format("{} names several kinds of devices, and all devices of a cluster are of one kind, as in 8xH100",
+                       text));
+  const size_t end = std::min(name.find_first_not_of(kDigits), name.size());
+  if (end == name.size()) {  // nothing, or a number
+    const std::string counts = text.substr(0, text.find_last_not_of("xX") + 1);
+    refuse(fmt::format("'{}' names no hardware; say for instance {}xH100", text, counts.empty() ? "8" : counts));
+  }
+  if (end > 0 && (name[end] == 'x' || name[end] == 'X'))
+    refuse(fmt::format("{} has more than two counts; say machines x devices x name, such as 8x8xH100", text));
+}
+
+// "2x6xH100": twelve devices on as few machines of eight as they fill.
+std::string alike_machines(int64_t ranks, int64_t devices, const std::string& name) {
+  int64_t machines = (ranks + devices - 1) / devices;
+  while (ranks % machines != 0) ++machines;
+  return fmt::format("{}x{}x{}", machines, ranks / machines, name);
+}
+
+}  // namespace
+
 Cluster parse_cluster(const std::string& text) {
+  constexpr int64_t kMostCounted = 1'000'000;
   std::vector<int64_t> counts;
   std::string rest = text;
   while (counts.size() < 2) {
-    const size_t by = rest.find('x');
+    const size_t by = rest.find_first_of("xX");
     int64_t count = 0;
     const auto [end, code] = std::from_chars(rest.data(), rest.data() + std::min(by, rest.size()), count);
     if (by == std::string::npos || code != std::errc() || end != rest.data() + by) break;
-    if (count < 1)
-      throw UsageError(
-          fmt::format("error: cluster {} has a count of {}; counts are at least 1: 8x8xH100", text, count));
+    if (count < 1 || count > kMostCounted)
+      throw UsageError(fmt::format("error: cluster {} has a count of {}; counts are from 1 to {}: 8x8xH100", text,
+                                   count, base::human_count(kMostCounted)));
     counts.push_back(count);
     rest = rest.substr(by + 1);
   }
+  check_name(text, rest);
   Cluster cluster{.hardware = read_hardware(rest)};
   if (counts.size() == 2) cluster.machines = counts[0], cluster.devices = counts[1];
   if (counts.size() == 1) {
     // 16xH100 are two machines of eight. Ranks on processors share the cores of one machine, however many they are.
     cluster.devices = cluster.hardware.shares_cores ? counts[0] : std::min(counts[0], cluster.hardware.devices);
     if (counts[0] % cluster.devices != 0)
-      throw UsageError(
-          fmt::format("error: cluster {}: {} devices do not fill machines of {}; say machines x devices x name", text,
-                      counts[0], cluster.devices));
+      throw UsageError(fmt::format(
+          "error: cluster {}: {} devices do not fill machines of {}; say machines x devices x name, such as "
+          "{}",
+          text, counts[0], cluster.devices, alike_machines(counts[0], cluster.devices, rest)));
     cluster.machines = counts[0] / cluster.devices;
   }
   return cluster;

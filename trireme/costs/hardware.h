@@ -72,6 +72,7 @@ struct Hardware {
   double price = 0;  ///< of a device and hour, an example
   std::string currency = "USD";
   std::string price_date;
+  bool has_kernels = true;  ///< Trireme runs there; false: it only plans
   bool shares_cores = false;  ///< collectives are moved by the cores that compute: they hide behind nothing
   std::vector<std::string> operations, collectives;  ///< measured, as text
 
@@ -79,12 +80,15 @@ struct Hardware {
   std::vector<MeasuredCollective> measured_collectives;
   std::filesystem::path path;  ///< of the file; empty: one of the program's own
 
-  /// FLOP/s of a dtype; of fp8 with `float8`.
+  /// FLOP/s of a dtype; of fp8 with `float8`. Without such units those of a wider format, or 0 where there is none.
   double peak_flops(at::ScalarType dtype, bool float8 = false) const;
 };
 
 /// "bf16", "fp32", "fp64", "fp16"; "bytes" for others.
 const char* dtype_name(at::ScalarType dtype);
+
+/// Why no run computes in these formats there; empty: nothing speaks against it.
+std::string lacking_format(const Hardware& hardware, at::ScalarType compute, bool float8);
 
 /// The keys of a hardware file.
 config::Section section(Hardware& hardware);
@@ -108,14 +112,14 @@ std::filesystem::path hardware_path(const std::string& name);
 /// The program's own hardware that a device's name contains: "NVIDIA A100-SXM4-80GB" is A100-80.
 std::optional<Hardware> hardware_of_device(const std::string& device_name);
 
-/// Of a comma-free list like "8x8xH100": machines x devices x name, "8xH100" or "H100".
+/// "8x8xH100": machines x devices x name; "8xH100" or "H100".
 struct Cluster {
   int64_t machines = 1;
   int64_t devices = 1;  ///< of a machine
   Hardware hardware;
   int64_t ranks() const { return machines * devices; }
 };
-/// Errors    UsageError: a count that is no positive number, unknown hardware
+/// Errors    UsageError: a count that is no positive number, no hardware, several kinds of it, unknown hardware
 Cluster parse_cluster(const std::string& text);
 
 }  // namespace trireme::costs

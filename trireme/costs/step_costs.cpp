@@ -331,7 +331,16 @@ double moved_bytes(const plan::StepPlan& plan) {
 void check_figures(const plan::StepRequest& request, const Machines& machines) {
   const Hardware& h = machines.hardware;
   const int64_t world = request.mesh.world_size();
-  if (request.offload.uses(schedule::Tier::disk) && h.disk_rate <= 0)
+  if (request.precision.compute == at::kDouble && h.peak.fp64 <= 0 && h.measured_operations.empty())
+    throw UsageError(fmt::format(
+        "the hardware {} has no peak.fp64, which precision 64-true needs; add it to the hardware's file, or "
+        "take another precision",
+        h.name));
+  const bool uses_disk = request.offload.uses(schedule::Tier::disk);
+  if (uses_disk && h.disk_rate <= 0 && !h.shares_cores)
+    throw UsageError(fmt::format(
+        "a GPU's values leave to host memory, not to a disk: on {} take cpu instead of disk in offload.*", h.name));
+  if (uses_disk && h.disk_rate <= 0)
     throw UsageError(
         fmt::format("the hardware {} has no disk.rate, which offloading to a disk needs; trireme bench calibrate "
                     "measures this machine's",
