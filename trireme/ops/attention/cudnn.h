@@ -27,9 +27,15 @@ struct CudnnParts {
 constexpr int64_t kCudnnOrderedBytes = int64_t{1152} << 20;
 constexpr CudnnParts cudnn_backward_parts(const AttentionCall& call, bool any_order) {
   if (any_order) return {call.batch, call.num_kv_heads};
-  for (int64_t batch = call.batch; batch > 0; --batch)
-    if (call.batch % batch == 0 && cudnn_backward_bytes(call, batch, call.num_kv_heads, false) <= kCudnnOrderedBytes)
-      return {batch, call.num_kv_heads};
+  const auto fits = [&](int64_t batch) {
+    return call.batch % batch == 0 && cudnn_backward_bytes(call, batch, call.num_kv_heads, false) <= kCudnnOrderedBytes;
+  };
+  // The divisors, the largest first: those above the root by their number of parts, as trireme plan takes any batch.
+  int64_t parts = 1;
+  for (; parts * parts <= call.batch; ++parts)
+    if (call.batch % parts == 0 && fits(call.batch / parts)) return {call.batch / parts, call.num_kv_heads};
+  for (int64_t batch = parts - 1; batch > 0; --batch)
+    if (fits(batch)) return {batch, call.num_kv_heads};
   for (int64_t heads = call.num_kv_heads; heads > 0; --heads)
     if (call.num_kv_heads % heads == 0 && cudnn_backward_bytes(call, 1, heads, false) <= kCudnnOrderedBytes)
       return {1, heads};
