@@ -43,6 +43,8 @@ def money_and_time(r):
     found, text = figures(r, *SMALL, "--cluster", "2x4xA100-80", "--tokens", "1e9", "--price", "3", "--explain")
     ring.check(found["ranks"] == 8 and found["memory_bytes"] < found["room_bytes"] and "; fits:" in text, "8 ranks on two machines fit", text)
     ring.check(abs(sum(found["causes_seconds"].values()) / found["step_seconds"] - 1) < 1e-6, "the step is the sum of its causes")
+    again = figures(r, *SMALL, "--cluster", "2x4xA100-80", "--tokens", "1B", "--price", "3", "--explain")[1]
+    ring.check(again == text, "1B tokens are 1e9", again)
     hours = 1e9 / found["tokens_per_second"] / 3600
     cost = float(re.search(r"cost ([\d.,]+) USD", text).group(1).replace(",", ""))
     ring.check(abs(cost / (hours * 8 * 3) - 1) < 0.01, f"{cost} USD are the hours of 8 devices at 3 USD", text)
@@ -65,13 +67,18 @@ def adds_up(r):
 def says_what_to_try(r):
     """Where it does not fit, the next steps; examples of help do fit."""
     _, text = figures(r, "llama-3-8b", "--cluster", "8xH100")
-    tried = "try      --train.micro_batch_size 1, --recompute full, adapters (--lora.r 8 --lora.dropout 0), shorter sequences (--train.max_seq_length) or more devices (--cluster)\n"
+    tried = "try      --train.micro_batch_size 1, --recompute full, --offload.optimizer cpu, --offload.parameters cpu, --mesh.tp 8, adapters (--lora.r 8 --lora.dropout 0), shorter sequences (--train.max_seq_length) or more devices (--cluster)\n"
     ring.check("does NOT fit" in text and tried in text, "a plan that does not fit says what to try", text)
     _, text = figures(r, "llama-3-70b", "--cluster", "8xA100-40", "--train.micro_batch_size", "1", "--recompute", "full", "--strategy", "no_shard", "--lora.r", "8")
-    ring.check("try      --strategy full_shard, shorter" in text, "what is done already is not named", text)
+    tried = re.search(r"^try      (.*)$", text, re.M)
+    ring.check(tried and tried[1].startswith("--strategy full_shard, ") and "micro_batch" not in tried[1] and "lora" not in tried[1], "what is done already is not named", text)
+    _, text = figures(r, "llama-3-8b", "--cluster", "1xA10", "--train.micro_batch_size", "1", "--recompute", "full", "--offload.optimizer", "cpu", "--offload.parameters", "cpu")
+    tried = re.search(r"^try      (.*)$", text, re.M)
+    ring.check(tried and "offload" not in tried[1] and "mesh" not in tried[1], "nor is what one device cannot do", text)
     for what, least in (("micro_batch", "train.micro_batch_size fits, not even 1"), ("sequence", "train.max_seq_length fits, not even 256")):
         _, text = figures(r, "llama-3-70b", "--cluster", "8xA100-40", "--fit", what)
         ring.check(f"fit      no {least}; try " in text and "fits is" not in text and "\ntry " not in text, f"--fit {what} says that nothing fits, and what to try", text)
+        ring.check(("shorter sequences" in text) == (what == "micro_batch"), f"shorter sequences are no advice where none fits: {what}", text)
     pages = r.run([r.program, "plan", "--help"]).out + r.run([r.program, "--help"]).out
     examples = [line.split() for line in re.findall(r"trireme plan (\S+ --cluster .*)$", pages, re.M) if "this" not in line]
     ring.require(len(examples) == 4, "help has examples", str(examples))
@@ -140,7 +147,7 @@ def fits_past_refused_values(r):
                   ["llama-5m", "--cluster", f"3x{card}", "--model.max_position_embeddings", "3072", "--mesh.cp", "3", "--train.micro_batch_size", "1", "--fit", "sequence"],
                   ["llama-5m", "--cluster", f"1x{card}", "--train.max_seq_length", "256", "--offload.fit", "80MiB", "--offload.host", "1GiB", "--fit", "micro_batch"]):
         found, text = figures(r, *words)
-        value = re.search(r"that fits is ([\d,]+)\n", text)
+        value = re.search(r"that fits is ([\d,]+)(?:; more would leave stages of the pipeline idle)?\n", text)
         ring.check(value and found["memory_bytes"] <= found["room_bytes"], f"--fit finds {value and value[1]}: {' '.join(words)}", text)
         ring.check("--mesh.cp" not in words or int(value[1].replace(",", "")) % 6 == 0, "a sequence in pieces for three ranks", text)
     ring.check("USD a device and hour (an example)\n" in figures(r, *SMALL, "--cluster", f"1x{priced}")[1], "a price without a date is an example")
@@ -148,6 +155,71 @@ def fits_past_refused_values(r):
     ring.check("train.max_seq_length that fits is 700\n" in text, "the model's end is looked at", text)
     told = plan(r, "llama-5m", "--cluster", f"1x{card}", "--train.max_seq_length", "256", "--offload.fit", "8MiB", "--offload.host", "1GiB", "--fit", "micro_batch")
     ring.check(told.code == 2 and "offload.fit 8.00 MiB: a rank needs " in told.err, "where even the least is refused, the refusal is told", str(told))
+
+
+def keeps_stages_busy(r):
+    """--fit micro_batch leaves each stage of a pipeline a micro-batch, with the default batch and with a given one."""
+    for batch, most in (([], 8), (["--train.global_batch_size", 48], 6)):
+        found, text = figures(r, "llama-5m", "--cluster", "8xH100", "--mesh.pp", 4, *batch, "--fit", "micro_batch")
+        ring.check(f"train.micro_batch_size that fits is {most}; more would leave stages of the pipeline idle\n" in text and not any("fills with" in w for w in found["warnings"]),
+                   f"a pipeline of 4 stages takes micro-batches of {most} {batch}", text)
+
+
+def tells_its_batch(r):
+    """A global batch that a run would not have is said, on the screen and in the JSON."""
+    note = "note     train.global_batch_size is {} here, in whole micro-batches of {} on {} data-parallel ranks; a run has 64, unless you give it --train.global_batch_size {}, too\n"
+    for words, size, micro, ranks in ((["--cluster", "1x7xH100"], 56, 4, 7), (["--cluster", "8xH100", "--train.micro_batch_size", 100], 800, 100, 8),
+                                      (["--cluster", "2xA10", "--train.max_seq_length", 256, "--fit", "micro_batch"], None, None, 2)):
+        found, text = figures(r, "llama-5m", *words)
+        micro = micro or int(re.search(r"fits is ([\d,]+)", text)[1].replace(",", ""))
+        size = size or 2 * micro
+        ring.check(found["global_batch_size"] == size and note.format(size, micro, ranks, size) in text, f"the batch of a plan is told: {words}", text)
+    for words in (["--cluster", "8xH100"], ["--cluster", "1x7xH100", "--train.global_batch_size", 56]):
+        _, text = figures(r, "llama-5m", *words)
+        ring.check("note     train.global_batch_size" not in text, f"a batch that a run has is not: {words}", text)
+
+
+def huge_batches(r):
+    """A micro-batch that no memory holds is planned in no time and no memory; its time is not predicted."""
+    for words in (["llama-5m", "--train.micro_batch_size", "1e9"], ["llama-3.2-1b", "--train.micro_batch_size", "100000", "--train.max_seq_length", "2048"]):
+        found, text = figures(r, *words, "--cluster", "8xH100")
+        ring.check("does NOT fit" in text and "\ntry " in text and "\nstep     not predicted: micro-batches of " in text and found["fits"] is False
+                   and found["step_seconds"] is None and found["causes_seconds"] is None, f"no time is predicted: {words}", text)
+    result = plan(r, "llama-3-8b", "--cluster", "8xH100", "--train.micro_batch_size", "1e9")
+    ring.check(result.code == 2 and "error: a micro-batch of 8,192,000,000,000 tokens is beyond any memory" in result.err, "what no number counts is refused", str(result))
+
+
+def tells_whether_it_runs(r):
+    """JSON has what the screen says: whether it fits, whether a run is refused, warnings."""
+    found, _ = figures(r, *SMALL, "--cluster", "8xH100")
+    ring.check(found["fits"] is True and found["refused"] is None and found["warnings"] == [], "a plan that fits and runs", str(found))
+    for words, why in ((["--cluster", "1xMI300X"], "Trireme has no kernels for MI300X"), (["--cluster", "1xV100"], "Trireme has no kernels for V100"),
+                       (["--cluster", "1xA10", "--precision", "fp8-mixed"], "A10 multiplies no numbers of 8 bits")):
+        found, text = figures(r, *SMALL, *words)
+        ring.check(why in found["refused"] and f"note     a run is refused today: {why}" in text, f"a run that is refused: {words}", text)
+    unknown = r.folder / "unknown.yaml"
+    unknown.write_text("name: unknown\nmemory_rate: 1000\npeak: {fp32: 20, bf16: 100}\nhost: {rate: 20}\n")
+    found, _ = figures(r, *SMALL, "--train.global_batch_size", 6, "--train.micro_batch_size", 2, "--cluster", f"1x{unknown}")
+    ring.check(found["fits"] is None, "what the hardware's file does not say is null", str(found))
+    result = plan(r, *SMALL, "--cluster", f"1x{unknown}", "--precision", "64-true")
+    ring.check(result.code == 2 and "the hardware unknown has no peak.fp64" in result.err, "float64 without a peak is refused", str(result))
+    result = plan(r, *SMALL, "--cluster", "1xH100", "--offload.optimizer", "disk")
+    ring.check(result.code == 2 and "a GPU's values leave to host memory, not to a disk" in result.err, "a disk of GPUs is refused with the way out", str(result))
+
+
+def explains_generation(r):
+    """explain generate counts generate.max_new_tokens, and refuses GPUs as generate does."""
+    def shown(*words):
+        return r.run([r.program, "explain", "generate", *map(str, words)], env=ring.environment())
+    told = [shown("llama-32m", "--model.max_position_embeddings", 4096, "--generate.max_new_tokens", n).out for n in (100, 3000)]
+    ring.check("counted for texts of 612 tokens, of which 512 are a prompt's" in told[0] and "counted for texts of 3,512 tokens" in told[1], "new tokens count", str(told))
+    result, run = shown("llama-5m", "--accelerator", "cuda"), r.run([r.program, "generate", "llama-5m", "--prompt", "a", "--accelerator", "cuda"], env=ring.environment())
+    ring.check(result.code == 2 and result.err == run.err and "trireme generate computes on the CPU only" in result.err, "GPUs are refused as generate refuses them", f"{result} {run}")
+    result = r.run([r.program, "explain", "memory", *SMALL, "--offload.optimizer", "disk", "--offload.path", "/dev/shm"], env=ring.environment())
+    ring.check(result.code == 2 and "offload.path /dev/shm lies in memory" in result.err, "explain memory refuses a disk that is memory", str(result))
+    result = r.run([r.program, "explain", "memory", *TINY, "--devices", "3"], env=ring.environment())
+    count = figures(r, *TINY, "--cluster", "1xH100")[0]["parameters"]
+    ring.check(f"P = {count / 1e6:.2f} M parameters of its stages" in result.out, f"P is {count} parameters", str(result))
 
 
 def counts_host_memory(r):
@@ -344,6 +416,7 @@ def judges_published_memory(r):
 def refuses(r):
     for words, expected in ((["llama-5m", "--cluster", "8xH101"], "the hardware H101 is not known (did you mean h100?)"),
                             (["llama-5m", "--cluster", "0xH100"], "a count of 0"),
+                            (["llama-5m", "--tokens", "0.5"], "tokens wants a count from 1 on, such as 15e12 or 15T, not '0.5'"),
                             (["llama-5m", "--price", "0"], "price must be above 0"),
                             (["llama-5m", "--cluster", "8xH100", "--mesh.tp", "3"], "but 8 ranks start"),
                             (["llama-5m", "--fit", "everything"], "fit wants"),
@@ -467,6 +540,11 @@ with ring.Ring(sys.argv[1]) as r:
     explains_a_rank_of_a_mesh(r)
     fits(r)
     fits_past_refused_values(r)
+    keeps_stages_busy(r)
+    tells_its_batch(r)
+    huge_batches(r)
+    tells_whether_it_runs(r)
+    explains_generation(r)
     counts_host_memory(r)
     fits_by_offloading(r)
     says_what_gpus_refuse(r)

@@ -236,8 +236,8 @@ TEST(StepCosts, WhatDevicesOffloadHasToFitTheirMachine) {
   EXPECT_TRUE(fits(stages, machines));  // nothing says how much memory the machine has
   machines.hardware.host_memory = 1e-9 * (host(0) + host(1) - 1);
   EXPECT_FALSE(fits(stages, machines));
-  Prediction p;
-  p.step = 1;
+  std::optional<Prediction> p(std::in_place);
+  p->step = 1;
   EXPECT_THAT(render_plan(stages, p, machines, {}, 1, "more machines"),
               testing::AllOf(testing::HasSubstr("does NOT fit: offload.* takes"), testing::HasSubstr("\nhost  "),
                              testing::HasSubstr("\ndisk  "), testing::HasSubstr("\ntry      more machines\n")));

@@ -130,6 +130,9 @@ std::string schedule_text(const Settings& settings, const ScheduleView& view, st
   if (const std::string refusal = refused_on_gpus(plan, settings); !refusal.empty()) {
     if (asks_for_gpus) throw UsageError(refusal);
     remarks.push_back("a run is refused today: " + refusal);
+  } else if (view.hardware) {
+    const std::string why = refused_on_gpus(plan, settings, costs::read_hardware(*view.hardware));
+    if (!why.empty()) remarks.push_back("a run is refused today: " + why);
   }
   if (view.format == ScheduleFormat::list) return list_text(plan);
   const costs::Prediction p = prediction(settings, explained, view);

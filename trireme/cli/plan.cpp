@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -15,6 +17,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/named_file.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/bench/measure.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
@@ -42,8 +45,8 @@ namespace {
 
 struct PlanView {
   std::string cluster = "8xH100";
-  std::optional<double> tokens, price;
-  std::optional<std::string> fit, json;
+  std::optional<double> price;
+  std::optional<std::string> tokens, fit, json;
   bool explain = false, table = false;
 };
 
@@ -56,7 +59,7 @@ config::Section section(PlanView& view) {
                {"tokens",
                 &view.tokens,
                 "tokens of the whole training, for its days and its price",
-                {.above = 0, .absent = "null", .example = "1e12"}},
+                {.absent = "null", .example = "15e12 or 15T"}},
                {"price",
                 &view.price,
                 "of a device and hour",
@@ -71,6 +74,24 @@ config::Section section(PlanView& view) {
                 {.absent = "none", .example = "plan.json", .writes_file = true}},
                {"explain", &view.explain, "print the arithmetic that a person would do"},
                {"table", &view.table, "print which layout models of several sizes need on several clusters, and end"}}};
+}
+
+// "15e12", "15T": how papers write it.
+double tokens_of(const std::string& text) {
+  constexpr std::pair<char, double> kUnits[] = {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'T', 1e12}};
+  std::string digits = text;
+  double unit = 1;
+  for (const auto& [letter, size] : kUnits)
+    if (!digits.empty() && std::toupper(static_cast<unsigned char>(digits.back())) == letter) {
+      unit = size;
+      digits.pop_back();
+      break;
+    }
+  while (digits.ends_with(' ')) digits.pop_back();
+  const double tokens = unit * base::parse_number(digits).value_or(0);
+  if (tokens < 1 || !std::isfinite(tokens))
+    throw UsageError(fmt::format("error: tokens wants a count from 1 on, such as 15e12 or 15T, not '{}'", text));
+  return tokens;
 }
 
 bool fits(const Settings& settings, const costs::Machines& machines) {
@@ -128,22 +149,6 @@ std::vector<int64_t> lengths_of(const Settings& s) {
   return lengths;
 }
 
-// What takes less memory, and is not done yet.
-std::string next_steps(const Settings& s) {
-  const bool adapts = s.lora.r || s.lora.initial_adapter;
-  std::string text;
-  if (s.train.micro_batch_size > 1) text += "--train.micro_batch_size 1, ";
-  if (s.recompute.mode != schedule::Recompute::full) text += "--recompute full, ";
-  if (plan::on_one_copy(s.strategy) != plan::Strategy::full_shard && world_size(s) > 1)
-    text += "--strategy full_shard, ";
-  if (!adapts && s.task != train::Learning::classify && !model::config_of(s.model).is_free())
-    text += s.accelerator == engine::Accelerator::cuda ? "adapters (--lora.r 8 --lora.dropout 0), "
-                                                       : "adapters (--lora.r 8), ";
-  if (adapts && s.model.quantize == base::BlockFormat::none && s.accelerator != engine::Accelerator::cuda)
-    text += "--quantize bnb.nf4, ";
-  return text + "shorter sequences (--train.max_seq_length) or more devices (--cluster)";
-}
-
 // The values that --fit tries, in order, and how one is set.
 struct Fitted {
   const char* name;
@@ -175,10 +180,16 @@ Fitted fitted(Settings& s, const std::string& what, std::optional<int64_t> batch
     const int64_t rows = alone.train.global_batch_size, ranks = mesh_shape(s, world_size(s)).data_parallel_ranks();
     sizes.resize(static_cast<size_t>(std::min(kMostAtOnce, std::max<int64_t>(1, rows / ranks))));
   }
-  const bool one_rank = mesh_shape(s, world_size(s)).data_parallel_ranks() == 1;
-  const std::string end = batch_to_round || sizes.back() == kMostAtOnce ? ", the largest that is looked at"
-                          : one_rank                                    ? ": a step has no more"
-                                                                        : "; more would leave ranks idle";
+  const MeshShape mesh = mesh_shape(s, world_size(s));
+  const bool one_rank = mesh.data_parallel_ranks() == 1, staged = mesh.pp > 1 && !is_rewarded;
+  if (staged) {  // each stage has a micro-batch at a time
+    const int64_t busy = batch_to_round.value_or(s.train.global_batch_size) / (mesh.data_parallel_ranks() * mesh.pp);
+    std::erase_if(sizes, [most = std::max<int64_t>(1, busy)](int64_t size) { return size > most; });
+  }
+  const std::string end = staged ? "; more would leave stages of the pipeline idle"
+                          : batch_to_round || sizes.back() == kMostAtOnce ? ", the largest that is looked at"
+                          : one_rank                                      ? ": a step has no more"
+                                                                          : "; more would leave ranks idle";
   return {.name = "train.micro_batch_size",
           .values = std::move(sizes),
           .set =
@@ -254,7 +265,7 @@ bool fit_setting(Settings& s, const std::string& what, costs::Machines machines,
   }
   if (too_much) std::rethrow_exception(too_much);
   fmt::print("fit      no {} fits, not even {}; try {}\n", fitting.name, base::human_count(value(least)),
-             next_steps(s));
+             next_steps(s, machines, what != "sequence"));
   return false;
 }
 
@@ -290,6 +301,13 @@ costs::StagePlans stages_of(const std::vector<plan::StepPlan>& plans) {
   return stages;
 }
 
+std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& s, const costs::Hardware& hardware) {
+  if (s.accelerator != engine::Accelerator::cuda) return "";
+  const model::Precision& precision = plan.request.precision;
+  const std::string lacking = costs::lacking_format(hardware, precision.compute, precision.float8);
+  return lacking.empty() ? refused_on_gpus(plan, s) : lacking;
+}
+
 std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& s) try {
   if (s.accelerator == engine::Accelerator::cuda) engine::check_gpu(*plan.model, plan.request, s.engine.poison);
   return "";
@@ -307,12 +325,27 @@ void round_batch(Settings& s, int64_t asked) {
 
 namespace {
 
+// Refuses a micro-batch whose bytes no 64 bits count: 512 for each number between two layers are more than any model
+// has.
+void check_countable(const Settings& s) {
+  constexpr double kBytes = 512, kCounted = 4e18;
+  const model::ModelConfig c = model::config_of(s.model);
+  const double tokens = double(s.train.micro_batch_size) * double(train::sequence_length(s, c));
+  const double widths = double(c.hidden_size) * double(c.num_hidden_layers) + double(c.vocab_size);
+  if (kBytes * tokens * widths > kCounted)
+    throw UsageError(
+        fmt::format("error: a micro-batch of {} is beyond any memory; lower train.micro_batch_size or "
+                    "train.max_seq_length",
+                    base::plural(int64_t(tokens), "token")));
+}
+
 // The settings are those of a cluster's ranks.
 void print_plan(const PlanView& view, ParsedSettings& parsed, const costs::Cluster& cluster,
                 const std::vector<std::string>& notes) {
   complete_plan(parsed);  // by the number of ranks
   Settings& s = parsed.settings;
   if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
+  check_countable(s);
   costs::Machines machines{
       .hardware = cluster.hardware, .ranks = s.devices.value_or(1), .threads = train::threads_of_a_rank(s)};
   const auto count_replies = [&] {
@@ -330,12 +363,14 @@ void print_plan(const PlanView& view, ParsedSettings& parsed, const costs::Clust
   const ExplainedStages explained = plans_of_stages(s, stages_that_count(s, machines));
   const costs::StagePlans stages = stages_of(explained.plans);
   const plan::StepPlan& first = *stages.front();
-  const costs::Prediction p = costs::predict(*first.model, first, machines);
+  const std::optional<costs::Prediction> p = costs::predict_if_recorded(first, machines);
+  const std::string advice =
+      fitted && !costs::fits(stages, machines) ? next_steps(s, machines, /*may_shorten=*/true) : "";
   waiting.reset();
   const int64_t tokens = s.train.global_batch_size * first.request.shape.sequence;
   const std::string& date = cluster.hardware.price_date;
   const costs::Budget budget{
-      .tokens = view.tokens,
+      .tokens = view.tokens ? std::optional(tokens_of(*view.tokens)) : std::nullopt,
       .price = view.price.value_or(cluster.hardware.price),
       .currency = cluster.hardware.currency,
       .price_is = view.price ? "" : fmt::format(" (an example{})", date.empty() ? "" : " of " + date)};
@@ -348,14 +383,22 @@ void print_plan(const PlanView& view, ParsedSettings& parsed, const costs::Clust
       mesh.shard, mesh.cp, mesh.tp, config::name_of(number_format(s)));
   fmt::print("a step   {} of {}, {} at a time on each rank\n", base::plural(s.train.global_batch_size, "sequence"),
              base::plural(first.request.shape.sequence, "token"), s.train.micro_batch_size);
-  fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens, fitted ? next_steps(s) : ""));
-  if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens));
-  for (const std::string& warning : warnings(s, world_size(s))) fmt::print("warn     {}\n", warning);
-  for (const std::string& note : notes) fmt::print("note     {}\n", note);
-  if (s.task == train::Learning::rewards) fmt::print("note     {}\n", train::kWithoutAnswers);
+  fmt::print("{}", costs::render_plan(stages, p, machines, budget, tokens, advice));
   // A plan is worth having before GPUs compute what it needs.
-  if (const std::string refusal = refused_on_gpus(first, s); !refusal.empty())
-    fmt::print("note     a run is refused today: {}\n", refusal);
+  const costs::Remarks remarks{.warnings = warnings(s, world_size(s)),
+                               .refused = refused_on_gpus(first, s, machines.hardware)};
+  if (view.json) base::write_named_file(*view.json, costs::plan_json(stages, p, machines, tokens, remarks));
+  for (const std::string& warning : remarks.warnings) fmt::print("warn     {}\n", warning);
+  for (const std::string& note : notes) fmt::print("note     {}\n", note);
+  if (batch_to_round && s.train.global_batch_size != *batch_to_round)
+    fmt::print(
+        "note     train.global_batch_size is {} here, in whole micro-batches of {} on {}; a run has {}, unless you "
+        "give "
+        "it --train.global_batch_size {}, too\n",
+        s.train.global_batch_size, s.train.micro_batch_size,
+        base::plural(mesh.data_parallel_ranks(), "data-parallel rank"), *batch_to_round, s.train.global_batch_size);
+  if (s.task == train::Learning::rewards) fmt::print("note     {}\n", train::kWithoutAnswers);
+  if (!remarks.refused.empty()) fmt::print("note     a run is refused today: {}\n", remarks.refused);
   if (view.explain) fmt::print("\n{}", costs::render_arithmetic(first, machines, budget, tokens));
 }
 
@@ -383,6 +426,7 @@ int run_plan(Arguments arguments) {
     return 0;
   }
   validate_places(std::vector<config::Section>{section(view)});
+  if (view.tokens) tokens_of(*view.tokens);  // refused before anything is planned
   train::place_run(parsed);
   // A run that is not here is no reason not to plan.
   if (const train::Resume& resume = parsed.settings.resume;

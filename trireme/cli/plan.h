@@ -44,6 +44,12 @@ std::vector<std::string> settle(ParsedSettings& parsed, const costs::Cluster& cl
 
 /// Why a run of this plan is refused on GPUs; empty: it is not, or its ranks are processors.
 std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& settings);
+/// The same on this hardware, which may lack kernels or a number format.
+std::string refused_on_gpus(const plan::StepPlan& plan, const Settings& settings, const costs::Hardware& hardware);
+
+/// What takes less memory, and is not done yet, for the line `try`. `may_shorten`: shorter sequences are possible.
+/// Cost      a plan for each way to offload or to divide
+std::string next_steps(const Settings& settings, const costs::Machines& machines, bool may_shorten);
 
 /// Sets the global batch to `asked` sequences, rounded to what the micro-batches of all data ranks divide, in whole
 /// rounds of the pipeline.

@@ -16,6 +16,7 @@ class MirrorMemory {
   MirrorMemory& operator=(const MirrorMemory&) = delete;
 
   char* data() const { return data_; }
+  [[noreturn]] static void refuse(int64_t bytes);  ///< Errors    Error: the system has no such address space
 
  private:
   char* data_ = nullptr;

@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <limits>
 #include <memory>
 #include <typeinfo>
 
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/costs/mirror_memory.h"
 #include "trireme/model/wrapped_unit.h"
@@ -51,15 +54,23 @@ class Recorder final : public ops::Listener {
   ops::Listener* before_;
 };
 
-/// Tensors that lie one after the other in mirrored memory. Indices and sums of losses are real, and zero: units read
-/// them.
+/// Zeros that take no memory until someone writes to them.
+at::Tensor lazy_zeros(at::IntArrayRef shape, at::ScalarType dtype) {
+  const auto bytes = static_cast<size_t>(std::max<int64_t>(1, c10::multiply_integers(shape))) * c10::elementSize(dtype);
+  void* const space = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) MirrorMemory::refuse(static_cast<int64_t>(bytes));
+  return at::from_blob(space, shape, [bytes](void* data) { munmap(data, bytes); }, dtype);
+}
+
+/// Tensors that lie one after the other in mirrored memory. Indices and sums of losses have memory of their own, and
+/// are zero: units read them.
 class Places {
  public:
   /// wide: float64 is a dtype of the computation, and not only of sums.
   explicit Places(bool wide) : wide_(wide) {}
 
   at::Tensor place(at::IntArrayRef shape, at::ScalarType dtype) {
-    if (dtype == at::kLong || dtype == at::kInt || (dtype == at::kDouble && !wide_)) return at::zeros(shape, dtype);
+    if (dtype == at::kLong || dtype == at::kInt || (dtype == at::kDouble && !wide_)) return lazy_zeros(shape, dtype);
     const auto bytes =
         static_cast<int64_t>(c10::multiply_integers(shape)) * static_cast<int64_t>(c10::elementSize(dtype));
     tensors_.push_back({size_, shape.vec(), dtype});
@@ -159,6 +170,23 @@ double Work::bytes() const {
   return sum;
 }
 
+int64_t recorded_bytes(const plan::StepPlan& plan) {
+  double most = 0;  // of numbers that may be absurd
+  const auto bytes = [](const model::Slots& slots) {
+    double sum = 0;
+    for (const model::TensorSpec& spec : slots) sum += double(spec.bytes());
+    return sum;
+  };
+  for (int unit = 0; unit < std::ssize(plan.model->units); ++unit) {
+    const model::UnitValues v = plan.values_of(unit, List::train);
+    const double work =
+        std::max({bytes(v.forward_work), bytes(v.backward_work), bytes(v.input_work), bytes(v.weight_work)});
+    most = std::max(most, bytes(v.saved) + bytes(v.deferred) + work + 4 * double(v.output.bytes()));
+  }
+  constexpr double kMost = 9e18;
+  return static_cast<int64_t>(std::min(most, kMost));
+}
+
 const Work& WorkRecorder::of(List list, const schedule::Schedule& schedule, const Action& action) {
   const auto [place, is_new] = known_.try_emplace(likeness(plan_, list, action, recomputed_by(schedule, action)));
   if (is_new) place->second = record(list, schedule, action);
@@ -214,6 +242,11 @@ Work WorkRecorder::record(List list, const schedule::Schedule& s, const Action& 
         comm::Group{.name = axis.name, .rank = r.coordinate(axis.mesh), .size = size}));
     t.ranks[axis.axis] = silent.back().get();
   }
+  if (places.size() > 2 * kMostRecordedBytes)
+    throw UsageError(
+        fmt::format("a micro-batch of {} tokens is too large for a prediction, which would take {} of address space; "
+                    "lower train.micro_batch_size or train.max_seq_length",
+                    base::human_count(shape.tokens()), base::human_bytes(places.size())));
   const MirrorMemory memory(std::max<int64_t>(1, places.size()));
   places.fill(memory);
   Recorder recorder;

@@ -24,7 +24,13 @@ struct Work {
   double bytes() const;
 };
 
-/// Errors    what the units' passes throw. A unit of LibTorch modules counts as one operation, "module"
+/// The most bytes that a unit's pass names at once, the weights aside: address space that recording it takes.
+int64_t recorded_bytes(const plan::StepPlan& plan);
+/// A system maps some 65,000 pieces of address space (mirror_memory.h), so no more than about this is recorded.
+constexpr int64_t kMostRecordedBytes = int64_t{1} << 39;
+
+/// Errors    what the units' passes throw; UsageError: more than twice kMostRecordedBytes. A unit of LibTorch modules
+/// counts as one operation, "module"
 class WorkRecorder {
  public:
   /// `plan` and its model outlive the recorder.

@@ -209,11 +209,22 @@ std::string binding(const Prediction& p, const plan::StepPlan& plan) {
   return "waits: the pipeline's idle time, and communication";
 }
 
-std::string render_plan(const StagePlans& stages, const Prediction& p, const Machines& machines, const Budget& budget,
-                        int64_t tokens_per_step, const std::string& next_steps) {
+std::optional<Prediction> predict_if_recorded(const plan::StepPlan& plan, const Machines& machines) {
+  check_figures(plan.request, machines);
+  if (recorded_bytes(plan) > kMostRecordedBytes) return std::nullopt;
+  return predict(*plan.model, plan, machines);
+}
+
+std::string render_plan(const StagePlans& stages, const std::optional<Prediction>& predicted, const Machines& machines,
+                        const Budget& budget, int64_t tokens_per_step, const std::string& next_steps) {
   const plan::StepPlan& plan = *stages.front();
+  const std::string memory = memory_text(stages, machines, next_steps);
+  if (!predicted)
+    return memory + fmt::format("step     not predicted: micro-batches of {} are too large for that\n",
+                                base::plural(plan.request.shape.tokens(), "token"));
+  const Prediction& p = *predicted;
   const double ranks = plan.request.mesh.world_size();
-  std::string out = memory_text(stages, machines, next_steps) + time_text(plan, p);
+  std::string out = memory + time_text(plan, p);
   const double rate = double(tokens_per_step) / p.step, peak = peak_of(plan, machines);
   out += fmt::format("speed    {} tokens/s, {} a rank\n", base::human_count(static_cast<int64_t>(rate)),
                      base::human_count(static_cast<int64_t>(rate / ranks)));
@@ -242,30 +253,38 @@ std::string render_plan(const StagePlans& stages, const Prediction& p, const Mac
   return out;
 }
 
-std::string plan_json(const StagePlans& stages, const Prediction& p, const Machines& machines,
-                      int64_t tokens_per_step) {
+std::string plan_json(const StagePlans& stages, const std::optional<Prediction>& p, const Machines& machines,
+                      int64_t tokens_per_step, const Remarks& remarks) {
+  using Json = nlohmann::ordered_json;
   const plan::StepPlan &plan = *stages.front(), &most = *stages[fullest(stages)];
-  nlohmann::ordered_json memory, causes;
+  Json memory, causes;
   for (const plan::MemoryRow& row : report_of(most).rows) memory[row.cause] = row.bytes;
-  for (const base::ActivityName& c : base::kActivities) causes[c.key] = of(p, c.activity);
+  for (const base::ActivityName& c : base::kActivities)
+    if (p) causes[c.key] = of(*p, c.activity);
   const double peak = peak_of(plan, machines), part = computed_part(plan, tokens_per_step);
   const Offloaded elsewhere = offloaded(stages, machines);
-  const nlohmann::ordered_json all = {{"hardware", machines.hardware.name},
-                                      {"ranks", plan.request.mesh.world_size()},
-                                      {"parameters", plan.model->config.num_parameters()},
-                                      {"memory_bytes", needed(stages, machines)},
-                                      {"memory_stage", fullest(stages)},
-                                      {"room_bytes", room(machines.hardware)},
-                                      {"memory", memory},
-                                      {"host_bytes", elsewhere.host},
-                                      {"host_room_bytes", machines.hardware.host_memory * kGiga},
-                                      {"disk_bytes", elsewhere.disk},
-                                      {"step_seconds", p.step},
-                                      {"causes_seconds", causes},
-                                      {"tokens_per_second", double(tokens_per_step) / p.step},
-                                      {"model_flops", part * p.model_flops},
-                                      {"executed_flops", part * p.executed_flops},
-                                      {"peak_fraction", peak > 0 ? part * p.model_flops / p.step / peak : 0}};
+  const auto if_predicted = [&](double number) { return p ? Json(number) : Json(); };
+  const bool has_room = room(machines.hardware) > 0;
+  const Json all = {{"hardware", machines.hardware.name},
+                    {"ranks", plan.request.mesh.world_size()},
+                    {"parameters", plan.model->config.num_parameters()},
+                    {"global_batch_size", tokens_per_step / plan.request.shape.sequence},
+                    {"memory_bytes", needed(stages, machines)},
+                    {"memory_stage", fullest(stages)},
+                    {"room_bytes", room(machines.hardware)},
+                    {"fits", has_room ? Json(fits(stages, machines)) : Json()},
+                    {"memory", memory},
+                    {"host_bytes", elsewhere.host},
+                    {"host_room_bytes", machines.hardware.host_memory * kGiga},
+                    {"disk_bytes", elsewhere.disk},
+                    {"step_seconds", if_predicted(p ? p->step : 0)},
+                    {"causes_seconds", causes},
+                    {"tokens_per_second", if_predicted(p ? double(tokens_per_step) / p->step : 0)},
+                    {"model_flops", if_predicted(p ? part * p->model_flops : 0)},
+                    {"executed_flops", if_predicted(p ? part * p->executed_flops : 0)},
+                    {"peak_fraction", if_predicted(p && peak > 0 ? part * p->model_flops / p->step / peak : 0)},
+                    {"refused", remarks.refused.empty() ? Json() : Json(remarks.refused)},
+                    {"warnings", remarks.warnings}};
   return base::json_text(all, 2) + "\n";
 }
 

@@ -41,14 +41,24 @@ bool fits(const StagePlans& stages, const Machines& machines);
 /// What most of a step goes to, in words: "arithmetic", "memory", "communication", "the pipeline's idle time".
 std::string binding(const Prediction& prediction, const plan::StepPlan& plan);
 
+/// The step's time, or nothing where a micro-batch is too large to be recorded (kMostRecordedBytes).
+/// Errors    as predict()
+std::optional<Prediction> predict_if_recorded(const plan::StepPlan& plan, const Machines& machines);
+
 /// Memory by cause of the stage that needs the most, whether it fits, the step's time by cause, tokens a second, share
 /// of the peak, days and money. `next_steps`: what to try where it does not fit; empty: nothing is said.
-std::string render_plan(const StagePlans& stages, const Prediction& prediction, const Machines& machines,
+std::string render_plan(const StagePlans& stages, const std::optional<Prediction>& prediction, const Machines& machines,
                         const Budget& budget, int64_t tokens_per_step, const std::string& next_steps);
 
-/// The same figures as JSON.
-std::string plan_json(const StagePlans& stages, const Prediction& prediction, const Machines& machines,
-                      int64_t tokens_per_step);
+/// What a plan says beside its figures.
+struct Remarks {
+  std::vector<std::string> warnings;
+  std::string refused;  ///< why a run is refused today; empty: it is not
+};
+
+/// The same figures as JSON. What is unknown is null: times without a prediction, `fits` without the hardware's memory.
+std::string plan_json(const StagePlans& stages, const std::optional<Prediction>& prediction, const Machines& machines,
+                      int64_t tokens_per_step, const Remarks& remarks);
 
 /// The arithmetic that a person would do, with this plan's numbers beside it.
 std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machines, const Budget& budget,
