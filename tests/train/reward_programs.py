@@ -173,10 +173,10 @@ def a_stop_does_not_wait_for_rewards(j):
     """The step is given up in time for the last complete one to be saved, and the resumed run makes its answers again."""
     r = j.r
     settings = dict(grpo__num_iterations=1, train__max_steps=4)
-    straight = r.run(j.command("unstopped", **settings))
-    ring.require(straight.code == 0, "a run without a stop", str(straight))
     for ranks in (1, 2):
-        out = f"stopped-{ranks}"
+        out, whole = f"stopped-{ranks}", f"unstopped-{ranks}"
+        result = r.run(j.command(whole, devices=ranks, **settings))
+        ring.require(result.code == 0, "a run without a stop", str(result))
         job = r.start(j.command(out, mode="sleeps later", devices=ranks, launch__grace="3s", reward__command_timeout="900s", **settings))
         ring.wait_for(lambda: read_bytes(r.folder / out / "metrics.jsonl").count(b"\n") == 2, "two steps", detail=lambda: (r.folder / "start.err").read_text())
         time.sleep(1)
@@ -188,7 +188,7 @@ def a_stop_does_not_wait_for_rewards(j):
                    f"{ranks} ranks: a stop during rewards saves the last complete step, {took:.1f} s after the signal", str(result))
         r.require_nothing_is_left(out, "after a stop during rewards")
         result = r.run(j.command(out, devices=ranks, resume="true", **settings))
-        ring.check(result.code == 0 and curve(r.folder / out) == curve(r.folder / "unstopped"), "and the resumed run learns what one without a stop does", str(result))
+        ring.check(result.code == 0 and curve(r.folder / out) == curve(r.folder / whole), "and the resumed run learns what one without a stop does", str(result))
 
 
 def read_bytes(path):
