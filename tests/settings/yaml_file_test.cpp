@@ -256,6 +256,14 @@ TEST(YamlFile, LineBreaksThatAreAllOfAQuotedTextAreKept) {
   EXPECT_EQ(value("a: ['\n\n', 'x']\n")[1].Scalar(), "x");
   for (const char* same : {"a: 'x'\n\n'b': 1\n", "a: ''\n\nb: ''\n", "a: '\n  '\n", "a: 'x\n\n  y'\n", "a: \"\\n\"\n"})
     EXPECT_EQ(config::keep_quoted_breaks(same), same);
+  // Quotes inside a block scalar, another quoted text or a comment are text.
+  for (const char* same :
+       {"a: |\n  say: \"\n\n  \"\n", "a:\n- >-  # folded\n  x: '\n\n  '\n- 1\n", "b: |\n\n  - '\n\n  '\na: 1\n",
+        "a: \"b: '\n\n  ' c\"\n", "a: 'it''s: \"\n\n  \"'\n", "# so: '\n\na: '\n"})
+    EXPECT_EQ(config::keep_quoted_breaks(same), same);
+  EXPECT_EQ(value("a: |\n  say: \"\n\n  \"\n").Scalar(), "say: \"\n\n\"\n");
+  EXPECT_EQ(value("b: |\n  text\na: '\n\n  '\n").Scalar(), "\n");
+  EXPECT_EQ(value("b: x  # '\n\na: '\n\n  '\n").Scalar(), "\n");
   const std::string three = "a: '\n\n\n  '\nb: 1\n", kept = config::keep_quoted_breaks(three);
   EXPECT_EQ(std::ranges::count(kept, '\n'), std::ranges::count(three, '\n')) << "lines keep their numbers";
 }

@@ -51,8 +51,13 @@ class Record {
  private:
   const json& value(const char* key) const {
     const auto found = object_.find(key);
-    if (found == object_.end() || found->is_null())
+    if (found == object_.end() || found->is_null()) {
+      if (has("completion") && has("label"))
+        refuse(key,
+               "is missing: a reply with a label is a record of KTO, which is not built; a pair has \"chosen\" and "
+               "\"rejected\"");
       refuse(key, "is missing; a pair has \"chosen\" and \"rejected\", and \"prompt\" if they do not begin with it");
+    }
     return *found;
   }
 

@@ -163,6 +163,11 @@ class ProgramReward::Process {
 ProgramReward::ProgramReward(const RewardSettings& settings) : settings_(settings) {
   const std::string& program = settings.command->front();
   const auto file = base::find_program_file(program);
+  if (!file && base::is_file(program))
+    throw UsageError(
+        fmt::format("reward.command: {0} may not be executed (chmod +x {0}); or name its interpreter before it, as in "
+                    "[python3, {0}]",
+                    program));
   if (!file)
     throw UsageError(
         fmt::format("reward.command: there is no program {} that may be executed; give its path, or a name "

@@ -62,6 +62,13 @@ std::string joined(const std::vector<text::ChatMessage>& messages) {
   return text;
 }
 
+bool has_answers(const rewards::RewardSettings& s, const nlohmann::json& row) {
+  const std::vector<std::string> names = s.functions.value_or(std::vector<std::string>{});
+  return std::ranges::all_of(names, [&](const std::string& name) {
+    return !rewards::reads_answer(name) || rewards::has_right_answer(name, row, s);
+  });
+}
+
 std::vector<int64_t> ends_of_answers(const Settings& settings, const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids = stop_ids_of(settings.model.name, tokenizer);
   const GrpoSettings& g = settings.grpo;
@@ -96,6 +103,7 @@ PromptSet read_prompt_set(const Settings& settings, std::string_view setting, co
                              .text = chats ? joined(prompt.messages) : prompt.text,
                              .row = nlohmann::json(prompt.others),
                              .place = fmt::format("{}:{}", file, prompt.line)});
+    if (!has_answers(settings.reward, questions.all.back().row)) ++questions.unanswered;
   }
   if (questions.all.empty())
     throw UsageError(

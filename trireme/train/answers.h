@@ -32,6 +32,7 @@ struct PromptSet {
   std::vector<AskedPrompt> all;
   std::string chat_template = {};  ///< of conversations; "": there are none
   int64_t too_long = 0;  ///< left out: more tokens than grpo.max_prompt_length
+  int64_t unanswered = 0;  ///< of `all`: a reward has no right answer to compare with, so their groups fail
 };
 
 /// The prompts of the file that `setting` names: grpo.prompts or grpo.val_prompts.
