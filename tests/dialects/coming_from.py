@@ -87,8 +87,8 @@ with ring.Ring(sys.argv[1]) as r:
             ring.require("planned peak" in result.out and "Nothing was started" in result.out, f"a plan: {line}", str(result))
         elif words[0] == "explain":
             result = r.run([r.program, *words])
-            # 24 blocks and the encoder's, of width 1024 and the code's MLP of 11008; the vocabulary is padded to 50,048.
-            millions = 25 * (4 * 1024**2 + 3 * 1024 * 11008 + 2 * 1024) + 1024 * (50048 + 3 + 2 * 64)
+            # 24 blocks and the encoder's, of width 1024 and the code's MLP of 11008; the padding of the vocabulary does not count.
+            millions = 25 * (4 * 1024**2 + 3 * 1024 * 11008 + 2 * 1024) + 1024 * (50000 + 3 + 2 * 64)
             ring.require(f"P = {millions / 1e6:.2f} M" in result.out, "the guide's model of 24 layers and 64 bits plans", str(result))
         elif words[0] == "convert":
             make_litgpts_file(r, pathlib.Path(words[words.index("--checkpoint_path") + 1]).parent)
