@@ -185,7 +185,7 @@ TEST(Program, LeavesNoProcessOfItsGroup) {
 
 TEST(Program, ThatIsNotThereIsRefused) {
   try {
-    ProgramReward({.command = {{"no-such-program-here"}}});
+    const ProgramReward absent({.command = {{"no-such-program-here"}}});
     FAIL() << "it was taken";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("there is no program no-such-program-here that may be executed"));

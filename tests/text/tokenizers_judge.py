@@ -109,6 +109,8 @@ def against_tiktoken(probe: str, name: str, path: Path) -> int:
     rng = random.Random(3)
     broken = [rng.randbytes(rng.randrange(1, 200)) for _ in range(COUNT // 4)]
     broken += [s.encode()[:rng.randrange(1, 200)] + rng.randbytes(rng.randrange(4)) for s in strings[:COUNT // 4]]
+    if name == "qwen":  # random bytes may be a character that composes otherwise
+        broken = [b for b in broken if unicodedata.is_normalized("NFC", b.decode("utf-8", "surrogateescape"))]
     for string, (ids, text) in zip(broken, ask(probe, path, [(BYTES, s) for s in broken])):
         different.check("ids of bytes", string, ids, judge._encode_bytes(string))
         different.check("bytes", string, text, string)
