@@ -10,6 +10,7 @@
 #include "trireme/cli/explain.h"
 #include "trireme/cli/plan.h"
 #include "trireme/costs/report.h"
+#include "trireme/model/from_settings.h"
 #include "trireme/model/settings.h"
 #include "trireme/settings/derived.h"
 
