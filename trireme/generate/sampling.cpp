@@ -100,7 +100,8 @@ int64_t draw(std::span<const float> logits, const Sampling& s, const Draw& which
       const double w = weight(i);
       if (w < s.min_p || w == 0) continue;
       last = i;
-      if ((left -= w) < 0) break;
+      left -= w;
+      if (left < 0) break;
     }
     return static_cast<int64_t>(last);
   }

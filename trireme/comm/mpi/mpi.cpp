@@ -223,12 +223,8 @@ MPI_Comm connect(const Group& group) {
   MPI_Group_free(&all);
   return comm;
 }
-}  // namespace
-}  // namespace trireme::comm
 
-extern "C" __attribute__((visibility("default"))) trireme::comm::CommunicatorPtr trireme_make_mpi(
-    const trireme::comm::Group& group) {
-  using namespace trireme::comm;
+CommunicatorPtr make_connected(const Group& group) {
   check_ranks(group, mpi_world());
   const auto start = Clock::now();
   try {
@@ -236,8 +232,15 @@ extern "C" __attribute__((visibility("default"))) trireme::comm::CommunicatorPtr
   } catch (const TransportFailure& failure) {
     abandon_mpi();
     throw_comm_error(group, "connect", -1, elapsed_since(start), failure.what());
-  } catch (const trireme::CommError&) {
+  } catch (const CommError&) {
     abandon_mpi();
     throw;
   }
+}
+}  // namespace
+}  // namespace trireme::comm
+
+extern "C" __attribute__((visibility("default"))) trireme::comm::CommunicatorPtr trireme_make_mpi(
+    const trireme::comm::Group& group) {
+  return trireme::comm::make_connected(group);
 }
