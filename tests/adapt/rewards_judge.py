@@ -246,9 +246,6 @@ class Judged:
             weight = self.correction(answer)
             by_answer.append(loss * weight + beta * kl)
             kls.append(kl.detach()), clipped.append((bounded & (weight > 0)).double()), ratios.append(ratio.detach())
-        if not by_answer:  # all answers of the step are masked
-            group = self.rollout["groups"][0]
-            return 0 * self.logprobs(model, group["tokens"], group["answers"][0]["tokens"]).sum(), dict.fromkeys(("kl", "clip_ratio", "ratio"), 0.0)
         mode, count = self.option("loss_agg_mode", "sequence-mean-token-mean"), len(by_answer)
         if self.option("masked_completions_count", "false") == "true":
             count = len(list(self.compared(step)))
@@ -320,8 +317,11 @@ class Judged:
             ring.require(any(masked) and not all(masked), f"{self.what}: {sum(masked)} of {len(masked)} answers are masked")
         worst, apart, apart_trl, seen = 0.0, 0.0, 0.0, set()
         for step in range(1, STEPS + 1):
+            if not self.counted(step):  # equal rewards, or masks, leave no answer of the step
+                ring.require(rows[step].get("loss") is None and rows[step]["grad_norm"] == 0, f"{self.what}: step {step} has no answer to learn from, and no loss", str(rows[step]))
+                continue
             loss, measures = self.loss(model, reference, step)
-            if self.case in THEIRS and any(True for _ in self.compared(step)):  # a step may have no answer that counts
+            if self.case in THEIRS:
                 theirs = self.trl(model, reference, step)
                 want = torch.autograd.grad(theirs, list(values.values()), retain_graph=True)
                 have = torch.autograd.grad(loss, list(values.values()), retain_graph=True)

@@ -97,7 +97,8 @@ def tune(r, base, out, adapter=None, **settings):
 
 
 def losses(run):
-    return [row["loss"] for _, row in sorted(ring.metrics(run).items())]
+    """0 for a step that learns nothing, which has no loss."""
+    return [row.get("loss", 0.0) for _, row in sorted(ring.metrics(run).items())]
 
 
 def trained(checkpoint):
