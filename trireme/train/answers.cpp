@@ -83,6 +83,17 @@ std::vector<int64_t> ends_of_answers(const Settings& settings, const text::Token
 
 }  // namespace
 
+std::string PromptSet::remarks(const Settings& settings) const {
+  std::string text;
+  if (too_long > 0)
+    text += fmt::format(", {} too long and left out (grpo.max_prompt_length {})", too_long,
+                        settings.grpo.max_prompt_length);
+  if (unanswered > 0)
+    text += fmt::format(", {} without a right answer, whose groups fail (reward.answer_key {})", unanswered,
+                        settings.reward.answer_key);
+  return text;
+}
+
 PromptSet read_prompt_set(const Settings& settings, std::string_view setting, const std::string& file,
                           const text::Tokenizer& tokenizer) {
   const GrpoSettings& s = settings.grpo;

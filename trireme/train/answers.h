@@ -33,6 +33,9 @@ struct PromptSet {
   std::string chat_template = {};  ///< of conversations; "": there are none
   int64_t too_long = 0;  ///< left out: more tokens than grpo.max_prompt_length
   int64_t unanswered = 0;  ///< of `all`: a reward has no right answer to compare with, so their groups fail
+
+  /// ", 3 too long and left out (...)", or nothing: what to know beside their number.
+  std::string remarks(const Settings& settings) const;
 };
 
 /// The prompts of the file that `setting` names: grpo.prompts or grpo.val_prompts.

@@ -226,18 +226,9 @@ class Grpo : public Task {
   }
 
   std::vector<std::string> introduction() const override {
-    const auto left_out = [this](const PromptSet& prompts) {
-      std::string text;
-      if (prompts.too_long > 0)
-        text += fmt::format(", {} too long and left out (grpo.max_prompt_length {})", prompts.too_long,
-                            g_.max_prompt_length);
-      if (prompts.unanswered > 0)
-        text += fmt::format(", {} without a right answer, whose groups fail (reward.answer_key {})", prompts.unanswered,
-                            s_.settings.reward.answer_key);
-      return text;
-    };
-    std::string about = base::plural(std::ssize(questions_.all), "prompt") + left_out(questions_);
-    if (!held_out_.all.empty()) about += fmt::format("; {} held out{}", held_out_.all.size(), left_out(held_out_));
+    std::string about = base::plural(std::ssize(questions_.all), "prompt") + questions_.remarks(s_.settings);
+    if (!held_out_.all.empty())
+      about += fmt::format("; {} held out{}", held_out_.all.size(), held_out_.remarks(s_.settings));
     const std::string from = g_.rollout_quantize == base::BlockFormat::none
                                  ? ""
                                  : fmt::format(", from {}", base::traits_of(g_.rollout_quantize).name);
