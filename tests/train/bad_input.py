@@ -67,6 +67,13 @@ def settings_are_refused(r):
     refuses(r, "a sequence longer than the model", command(train__max_seq_length=65), "65", "64", "max_position_embeddings")
     again = r.folder / "again"
     r.run(r.command("again", train__max_steps=1))
+    model = r.folder / "a-model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    for more in ([], ["--devices", "2"], ["--dry_run", "true"]):
+        result = r.run([r.program, "pretrain", "llama-5m", "--data", "TextFiles", "--data.train_data_path", str(r.text), "--train.max_steps", "1", "--out_dir", str(model), *more])
+        ring.check(result.code == 2 and "is the folder of a model (it holds config.json)" in result.err and [p.name for p in model.iterdir()] == ["config.json"],
+                   f"a model's folder is no out_dir, and nothing is left in it {more}", str(result))
     refuses(r, "to remove the run that it goes on with", [r.program, "pretrain", "--resume", str(again), "--overwrite", "true", "--out_dir", str(again)], "overwrite removes the run in")
     ring.check((again / "step-00000001").exists(), "its checkpoints stay")
     refuses(r, "nothing to resume", command(resume="true"), "holds no complete checkpoint", "--resume auto")

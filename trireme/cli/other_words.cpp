@@ -11,7 +11,7 @@ constexpr std::string_view kTrain = "to train, use trireme pretrain MODEL";
 constexpr std::string_view kTune = "to train an existing model further, use trireme finetune_full FOLDER";
 constexpr std::string_view kAdapters = "adapters here are low-rank adapters: use trireme finetune_lora FOLDER";
 constexpr std::string_view kPairs =
-    "to train on pairs of replies, use trireme finetune_dpo FOLDER (dpo.loss names the rule)";
+    "to train on pairs of replies, use trireme finetune_dpo FOLDER (dpo.loss_type names the rule)";
 constexpr std::string_view kRewards =
     "to train on rewards for answers, use trireme grpo FOLDER --reward.functions exact";
 constexpr std::string_view kMerge = "to write a model with an adapter merged, use trireme merge_lora ADAPTER";

@@ -49,6 +49,7 @@ void OutDirLock::take(const std::string& subcommand, const Settings& settings,
     return;
   }
   validate_out_dir(settings.out_dir);
+  train::refuse_models_folder(settings.out_dir);
   const bool is_restart = environment.restart_count > 0;
   lock_.emplace(launch::LockOptions{
       .folder = settings.out_dir,

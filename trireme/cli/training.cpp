@@ -278,6 +278,7 @@ void check_places(const Settings& settings) {
   if (settings.launch.print || settings.launch.hosts || settings.launch.hostfile) return;
   validate_places(settings);
   validate_out_dir(settings.out_dir);
+  train::refuse_models_folder(settings.out_dir);
   train::refuse_another_runs_folder(settings);
   train::check_offload_disk(settings);
   train::check_reference(settings);

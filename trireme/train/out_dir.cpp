@@ -115,15 +115,6 @@ void refuse_link_in_the_way(const Settings& settings) {
         *link));
 }
 
-// Beside checkpoints, the folder's name would mean the model to some commands, and the newest checkpoint to others.
-void refuse_models_folder(const fs::path& out_dir) {
-  std::error_code ignored;
-  for (const char* name : {"config.json", "adapter_config.json"})
-    if (fs::exists(out_dir / name, ignored))
-      throw UsageError(fmt::format("out_dir {} is the folder of a model (it holds {}); choose another --out_dir",
-                                   out_dir.string(), name));
-}
-
 std::string run_in(const fs::path& out_dir) {
   const fs::path file = out_dir / kRunFile;
   if (!fs::exists(file)) return "";
@@ -148,12 +139,20 @@ bool holds_a_run(const fs::path& out_dir) {
          !checkpoints_in(out_dir).empty();
 }
 
+void refuse_models_folder(const fs::path& out_dir) {
+  std::error_code ignored;
+  for (const char* name : {"config.json", "adapter_config.json"})
+    if (fs::exists(out_dir / name, ignored) && checkpoints_in(out_dir).empty())
+      throw UsageError(fmt::format("out_dir {} is the folder of a model (it holds {}); choose another --out_dir",
+                                   out_dir.string(), name));
+}
+
 void refuse_another_runs_folder(const Settings& settings) {
   refuse_link_in_the_way(settings);
   using From = train::Resume::From;
   const fs::path out_dir = settings.out_dir;
   const std::vector<fs::path> checkpoints = checkpoints_in(out_dir);
-  if (checkpoints.empty()) return refuse_models_folder(out_dir);
+  if (checkpoints.empty()) return;
   if (settings.overwrite) return refuse_to_remove_the_start(settings, checkpoints);
   const auto from = settings.resume.from;
   if (from == From::newest || from == From::newest_if_any) return;

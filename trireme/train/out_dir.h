@@ -27,6 +27,12 @@ std::string run_name(const Settings& settings);
 /// Whether a run has left anything in `out_dir`. Commands that only measure keep their records elsewhere.
 bool holds_a_run(const std::filesystem::path& out_dir);
 
+/// Beside checkpoints, a model's folder would mean the model to some commands, and the newest checkpoint to others.
+/// Comes before anything is written there.
+///
+/// Errors    UsageError if out_dir holds the files of a model and no checkpoint
+void refuse_models_folder(const std::filesystem::path& out_dir);
+
 /// For a start that is not a restart. With settings.overwrite, refuses only if out_dir holds what the run starts from.
 ///
 /// Errors    UsageError if out_dir holds checkpoints that this run does not continue from, or if launch.log_link has a
