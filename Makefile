@@ -29,7 +29,7 @@ test: ## build everything (first time: EVERYTHING minutes), run every quick test
 
 test-slow: ## run the campaigns in full, then every quick test under each sanitizer (hours)
 	@scripts/setup --judges --dev --fuzz
-	@scripts/build release && TRIREME_SLOW=1 scripts/run_tests slow
+	@scripts/build release && scripts/run_tests slow && scripts/run_tests alone
 	@scripts/build relassert && scripts/run_tests relassert
 	@scripts/build tsan && scripts/run_tests tsan
 

@@ -107,6 +107,9 @@ function(trireme_test_load name)
     math(EXPR seconds "${seconds} + 1000")
   endif()
   set_tests_properties(${name} PROPERTIES COST ${seconds} PROCESSORS ${slots})
+  if(name IN_LIST TRIREME_TESTS_ALONE)
+    set_property(TEST ${name} APPEND PROPERTY LABELS alone)
+  endif()
 endfunction()
 
 # Threads of LibTorch and PyTorch wait as the program's own do (launch/identity/openmp_wait.h); by default they spin for

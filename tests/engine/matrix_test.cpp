@@ -181,6 +181,9 @@ TEST(MatrixSlow, TheSupportPageIsCurrent) {
 TEST(MatrixSlow, EveryCombinationEqualsOneRankInFloat64OrIsRefused) {
   if (std::getenv("TRIREME_SLOW") == nullptr) GTEST_SKIP() << "the full product runs in make test-slow";
   std::vector<MatrixCell> cells = all_cells(kRanks);
+  // With fewer than four data ranks, a hybrid's job is that of zero3 or zero2.
+  std::erase_if(
+      cells, [](const MatrixCell& c) { return c.strategy.starts_with("hybrid") && c.tp * c.pp * c.cp > kRanks / 4; });
   if (const char* sample = std::getenv("TRIREME_SAMPLE")) {  // a part of the hours that all take
     std::mt19937_64 random(seed());
     std::shuffle(cells.begin(), cells.end(), random);
