@@ -190,13 +190,11 @@ RankProgram program_of(const Job& job, const StepDeclaration& d, int rank) {
   program.members[QueueKind::reduce] = e.ordered || d.sharding.whole_gradients ? everyone_here : shards;
   program.members[QueueKind::loss] = all;
   program.members[QueueKind::norm] = all;
+  std::vector<int> tied;
   for (const UnitDeclaration* u : {&d.units.front(), &d.units.back()})
     for (int g : u->groups)
-      if (d.groups[g].tied_over_stages)
-        program.members[QueueKind::tied].push_back(stages[u == &d.units.front() ? 0 : stages.size() - 1]);
-  const auto tied = program.members.find(QueueKind::tied);
-  if (tied != program.members.end() && std::count(tied->second.begin(), tied->second.end(), rank) == 0)
-    program.members.erase(tied);
+      if (d.groups[g].tied_over_stages) tied.push_back(stages[u == &d.units.front() ? 0 : stages.size() - 1]);
+  if (std::count(tied.begin(), tied.end(), rank) != 0) program.members[QueueKind::tied] = tied;
   return program;
 }
 

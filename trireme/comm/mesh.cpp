@@ -100,13 +100,15 @@ int ProcessMesh::global_rank(const Coordinates& coordinates) const {
 }
 
 std::vector<int> ProcessMesh::group(int global_rank, std::initializer_list<Axis> axes) const {
-  const Coordinates mine = coordinates(global_rank);
-  std::vector<int> members;
-  for (int other = 0; other < world_size_; ++other) {
-    const Coordinates c = coordinates(other);
-    bool same = true;
-    for (int a = 0; a < kNumAxes && same; ++a) same = c[a] == mine[a] || contains(axes, a);
-    if (same) members.push_back(other);
+  Coordinates first = coordinates(global_rank);
+  for (const Axis axis : axes) first[static_cast<int>(axis)] = 0;
+  std::vector<int> members{this->global_rank(first)};
+  int stride = 1;  // between neighbours along the axis
+  for (int a = kNumAxes - 1; a >= 0; stride *= sizes_[a--]) {
+    if (!contains(axes, a)) continue;
+    const size_t num_inside = members.size();
+    for (size_t i = num_inside; i < num_inside * static_cast<size_t>(sizes_[a]); ++i)
+      members.push_back(members[i - num_inside] + stride);
   }
   return members;
 }

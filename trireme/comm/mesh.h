@@ -50,6 +50,7 @@ class ProcessMesh {
 
   /// Global ranks that differ from `global_rank` along `axes` only, itself included, in ascending order. So outer axes
   /// vary slowest, whatever the order of `axes`.
+  /// Cost      O(members)
   std::vector<int> group(int global_rank, std::initializer_list<Axis> axes) const;
   /// Index of `global_rank` in group(global_rank, axes): its rank in that group.
   int group_rank(int global_rank, std::initializer_list<Axis> axes) const;

@@ -1,7 +1,6 @@
 #include "trireme/plan/step_plan.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "trireme/plan/declare_step.h"
@@ -33,29 +32,30 @@ std::vector<schedule::Schedule> stage_lists(const model::Model& model, const Ste
 }
 
 std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists) {
-  std::vector<schedule::RankProgram> programs;
-  std::vector<int> everyone(static_cast<size_t>(plan.request.mesh.world_size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  for (int rank = 0; rank < plan.request.mesh.world_size(); ++rank) {
-    const RankGroups g = rank_groups(plan.request.of_rank(rank));
-    const int stage = plan.request.mesh.coordinate(rank, Axis::pp);
-    schedule::RankProgram p{.schedule = &lists[stage],
-                            .members = {{schedule::QueueKind::gather, g.gather},
-                                        {schedule::QueueKind::reduce, g.reduce},
-                                        {schedule::QueueKind::replicas, g.replicas},
-                                        {schedule::QueueKind::loss, g.loss},
-                                        {schedule::QueueKind::norm, everyone}},
-                            .stages = g.stages,
-                            .inside = g.inside};
+  using schedule::QueueKind;
+  const comm::ProcessMesh& mesh = plan.request.mesh;
+  std::vector<schedule::RankProgram> programs(static_cast<size_t>(mesh.world_size()));
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    schedule::RankProgram& p = programs[static_cast<size_t>(rank)];
+    const int stage = mesh.coordinate(rank, Axis::pp);
+    p.schedule = &lists[static_cast<size_t>(stage)];
+    p.stages = mesh.group(rank, {Axis::pp});
+    for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) p.inside[axis.axis] = mesh.group(rank, {axis.mesh});
+    // A group's first rank says who is in it.
+    for (const QueueKind kind :
+         {QueueKind::gather, QueueKind::reduce, QueueKind::replicas, QueueKind::loss, QueueKind::norm}) {
+      if (p.members.contains(kind)) continue;
+      const schedule::Members members(members_of(plan.request.of_rank(rank), kind));
+      for (const int m : members) programs[static_cast<size_t>(m)].members[kind] = members;
+    }
     // All tied groups have the same holders (plan_without_lists).
     for (int group = 0; group < static_cast<int>(plan.layouts.size()); ++group) {
       const std::vector<int>& holders = plan.holders(group);
       if (holders.size() < 2 || std::count(holders.begin(), holders.end(), stage) == 0) continue;
-      std::vector<int>& members = p.members[schedule::QueueKind::tied];
-      members.clear();
-      for (int h : holders) members.push_back(g.stages[h]);
+      std::vector<int> members;
+      for (int h : holders) members.push_back(p.stages[static_cast<size_t>(h)]);
+      p.members[QueueKind::tied] = std::move(members);
     }
-    programs.push_back(std::move(p));
   }
   return programs;
 }

@@ -95,33 +95,43 @@ int index_in(const std::vector<int>& group, int rank) {
   return static_cast<int>(std::find(group.begin(), group.end(), rank) - group.begin());
 }
 
-RankGroups rank_groups(const StepRequest& r) {
+std::vector<int> members_of(const StepRequest& r, schedule::QueueKind kind) {
+  using schedule::QueueKind;
   const comm::ProcessMesh& mesh = r.mesh;
-  RankGroups g;
   const bool sharded = r.strategy != Strategy::no_shard;
-  if (sharded) {
-    g.gather = mesh.group(r.rank, {Axis::shard, Axis::cp});
-    g.replicas = mesh.group(r.rank, {Axis::replicate});
-  } else {
-    g.gather = g.replicas = {r.rank};
+  switch (kind) {
+    case QueueKind::gather:
+      return sharded ? mesh.group(r.rank, {Axis::shard, Axis::cp}) : std::vector{r.rank};
+    case QueueKind::replicas:
+      return sharded ? mesh.group(r.rank, {Axis::replicate}) : std::vector{r.rank};
+    case QueueKind::reduce: {
+      if (r.reduce != Reduce::ordered && !r.whole_gradients()) return members_of(r, QueueKind::gather);
+      // All data ranks, shards outside and replicas inside: so slices nest in the shards, and gradients are summed in
+      // the order of the micro-batches.
+      std::vector<int> members;
+      for (const int shard : mesh.group(r.rank, {Axis::shard, Axis::cp}))
+        for (const int replica : mesh.group(shard, {Axis::replicate})) members.push_back(replica);
+      return members;
+    }
+    case QueueKind::loss:
+      return mesh.group(r.rank, {Axis::pp, Axis::replicate, Axis::shard, Axis::cp});
+    case QueueKind::norm:
+      return mesh.group(r.rank, {Axis::pp, Axis::replicate, Axis::shard, Axis::cp, Axis::tp});
+    default:
+      break;
   }
-  if (r.reduce == Reduce::ordered || r.whole_gradients()) {
-    // All data ranks, shards outside and replicas inside: so slices nest in the shards, and gradients are summed in the
-    // order of the micro-batches.
-    g.reduce = mesh.group(r.rank, {Axis::replicate, Axis::shard, Axis::cp});
-    std::stable_sort(g.reduce.begin(), g.reduce.end(), [&](int a, int b) {
-      const auto key = [&](int rank) {
-        const auto c = mesh.coordinates(rank);
-        return std::pair(c[static_cast<int>(Axis::shard)], c[static_cast<int>(Axis::cp)]);
-      };
-      return key(a) < key(b);
-    });
-  } else {
-    g.reduce = g.gather;
-  }
-  g.loss = mesh.group(r.rank, {Axis::pp, Axis::replicate, Axis::shard, Axis::cp});
-  g.stages = mesh.group(r.rank, {Axis::pp});
-  for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) g.inside[axis.axis] = mesh.group(r.rank, {axis.mesh});
+  throw Error("members_of: a queue whose ranks the request does not know");
+}
+
+RankGroups rank_groups(const StepRequest& r) {
+  using schedule::QueueKind;
+  RankGroups g{.gather = members_of(r, QueueKind::gather),
+               .reduce = members_of(r, QueueKind::reduce),
+               .replicas = members_of(r, QueueKind::replicas),
+               .loss = members_of(r, QueueKind::loss),
+               .stages = r.mesh.group(r.rank, {Axis::pp}),
+               .inside = {}};
+  for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) g.inside[axis.axis] = r.mesh.group(r.rank, {axis.mesh});
   return g;
 }
 

@@ -71,6 +71,11 @@ struct StepRequest {
 /// Errors    UsageError: combinations that cannot work, in one sentence
 void check_request(const StepRequest& request);
 
+/// Ranks that share a queue's collectives with this rank: global ranks in the order of their ranks in the group.
+/// kind      gather, reduce, replicas, loss or norm; the others' groups depend on more than the request
+/// Cost      O(members)
+std::vector<int> members_of(const StepRequest& request, schedule::QueueKind kind);
+
 /// This rank's process groups, by queue: global ranks in the order of their ranks in the group.
 struct RankGroups {
   std::vector<int> gather;    ///< ranks that hold the parts of the weights

@@ -7,18 +7,35 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/schedule/schedule.h"
 
 namespace trireme::schedule {
 
+/// Ranks that communicate, in the order of their ranks in the group. Copies share the numbers: thousands of ranks
+/// have the same groups.
+class Members {
+ public:
+  Members() = default;
+  Members(std::vector<int> ranks) : ranks_(std::make_shared<const std::vector<int>>(std::move(ranks))) {}
+  operator std::span<const int>() const { return ranks_ ? std::span<const int>(*ranks_) : std::span<const int>(); }
+  auto begin() const { return std::span<const int>(*this).begin(); }
+  auto end() const { return std::span<const int>(*this).end(); }
+
+ private:
+  std::shared_ptr<const std::vector<int>> ranks_;
+};
+
 /// One rank's list, and the ranks with which it shares each kind of queue. Ranks are indices in the vector of programs.
 struct RankProgram {
   const Schedule* schedule = nullptr;
-  std::map<QueueKind, std::vector<int>> members;  ///< in the queue's collectives; none or one: waits for nobody
+  std::map<QueueKind, Members> members;  ///< in the queue's collectives; none or one: waits for nobody
   std::vector<int> stages;  ///< the program of each pipeline rank
   comm::PerUnitAxis<std::vector<int>> inside = {};  ///< programs that communicate inside computations, by axis
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "trireme/schedule/validate.h"
@@ -19,7 +20,7 @@ using Problems = std::vector<std::string>;
 class Ranks {
  public:
   Ranks(const std::vector<RankProgram>& programs, Problems& problems) : programs_(programs), problems_(problems) {
-    for (int r = 0; r < count(); ++r) sort_actions(r);
+    for (const RankProgram& p : programs) sort_actions(*p.schedule);
   }
 
   void check() {
@@ -34,6 +35,8 @@ class Ranks {
   }
 
  private:
+  using Queues = std::map<Queue, std::vector<int>>;
+
   // Computation that meets other ranks inside, as if in a queue of its own.
   static Queue inside(const comm::UnitAxisTraits& axis) {
     return {QueueKind::compute, -1, 1 + static_cast<int>(axis.axis)};
@@ -46,9 +49,12 @@ class Ranks {
     return fmt::format("rank {}'s #{} {}", rank, index, describe(*program(rank).schedule, action(rank, index)));
   }
 
-  void sort_actions(int rank) {
-    auto& queues = queues_.emplace_back();
-    const auto& actions = program(rank).schedule->actions;
+  // Ranks mostly share their lists.
+  void sort_actions(const Schedule& list) {
+    const auto [place, is_new] = queues_.try_emplace(&list);
+    if (!is_new) return;
+    auto& queues = place->second;
+    const auto& actions = list.actions;
     for (int i = 0; i < static_cast<int>(actions.size()); ++i) {
       const Action& a = actions[i];
       if (a.queue.kind != QueueKind::compute) queues[a.queue].push_back(i);
@@ -56,10 +62,12 @@ class Ranks {
         if (a.meets[axis.axis]) queues[inside(axis)].push_back(i);
     }
   }
+  const Queues& queues_of(int rank) const { return queues_.at(program(rank).schedule); }
   const std::vector<int>& entries(int rank, const Queue& queue) const {
     static const std::vector<int> kNone;
-    const auto it = queues_[rank].find(queue);
-    return it == queues_[rank].end() ? kNone : it->second;
+    const auto& queues = queues_of(rank);
+    const auto it = queues.find(queue);
+    return it == queues.end() ? kNone : it->second;
   }
 
   // Each unit runs on one rank of a pipeline. Checked once, for the pipeline's first rank.
@@ -92,6 +100,7 @@ class Ranks {
 
   // Two queues must hold the same exchanges: reports the first difference.
   void compare(int r, const Queue& mine, int other, const Queue& theirs, const std::string& where) {
+    if (program(r).schedule == program(other).schedule && mine == theirs) return;
     const std::vector<int>&a = entries(r, mine), &b = entries(other, theirs);
     const size_t n = std::min(a.size(), b.size());
     size_t k = 0;
@@ -108,7 +117,7 @@ class Ranks {
                                       where));
   }
 
-  void compare(int rank, const std::vector<int>& members, const Queue& queue, const char* what) {
+  void compare(int rank, std::span<const int> members, const Queue& queue, const char* what) {
     if (members.empty() || members.front() == rank) return;
     const std::string where = queue.kind == QueueKind::compute ? fmt::format("their {} passes", what)
                                                                : fmt::format("queue {}", name_of(queue));
@@ -118,7 +127,7 @@ class Ranks {
   void check_messages(int rank) {
     const std::vector<int>& stages = program(rank).stages;
     const auto own = static_cast<int>(std::find(stages.begin(), stages.end(), rank) - stages.begin());
-    for (const auto& [queue, actions] : queues_[rank]) {
+    for (const auto& [queue, actions] : queues_of(rank)) {
       if (queue.kind != QueueKind::send && queue.kind != QueueKind::receive) continue;
       if (queue.peer >= static_cast<int>(stages.size()) || queue.peer == own) {
         problems_.push_back(fmt::format("{} has no pipeline rank {} to go to", name(rank, actions[0]), queue.peer));
@@ -136,7 +145,7 @@ class Ranks {
 
   const std::vector<RankProgram>& programs_;
   Problems& problems_;
-  std::vector<std::map<Queue, std::vector<int>>> queues_;
+  std::map<const Schedule*, Queues> queues_;
 };
 
 // Ranks read each other's values by their offsets, or hold one copy of them: each has the same values at the same
@@ -150,7 +159,8 @@ class SharedPlaces {
       for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
         const auto& queues = ranks_[r].program.members;
         const auto members = queues.find(memory == Memory::host_shared ? QueueKind::gather : QueueKind::reduce);
-        if (members != queues.end() && !members->second.empty()) compare(members->second.front(), r, memory);
+        if (members == queues.end()) continue;
+        if (const std::span<const int> m = members->second; !m.empty()) compare(m.front(), r, memory);
       }
   }
 
