@@ -95,7 +95,9 @@ TEST(Hints, NonsenseIsSentToTheHelp) {
   EXPECT_EQ(hint_for(all_settings(), "zzzzzzzzzzzz"), "trireme COMMAND --help lists its settings");
   const auto refused_by = [](const char* command) { return refusal({"--zzzzzzzzzzzz", "1"}, {.command = command}); };
   EXPECT_THAT(refused_by("generate"), testing::HasSubstr("trireme generate --help lists its settings"));
-  EXPECT_THAT(refused_by("explain memory"), testing::HasSubstr("trireme pretrain --help lists its settings"));
+  EXPECT_THAT(refused_by("explain memory"),
+              testing::HasSubstr(
+                  "trireme explain memory --help lists its own settings, trireme pretrain --help those of a run"));
 }
 
 TEST(Hints, KnownFeaturesOfOthersAreRefusedWithAReason) {

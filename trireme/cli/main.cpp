@@ -83,6 +83,20 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_bench},
 };
 
+std::vector<std::string> subcommands() {
+  std::vector<std::string> names;
+  for (const Subcommand& s : kSubcommands) names.emplace_back(s.name);
+  return names;
+}
+
+// Behind help. What is like no command is the name of a setting, maybe mistyped.
+bool asks_for_setting(const std::string& word) {
+  const std::vector<std::string> names = subcommands();
+  if (std::ranges::count(names, trireme::cli::whole_name(word)) != 0) return false;
+  return trireme::is_setting(word) ||
+         (trireme::cli::hint_for(word).empty() && trireme::base::did_you_mean(word, names).empty());
+}
+
 void print_help() {
   fmt::print("trireme {}: trains transformers across processes, in C++\n\n", trireme::base::kVersion);
   for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<14} {}\n", s.name, s.help);
@@ -115,8 +129,7 @@ int run(std::vector<std::string> words) {
   if (words.size() > 1 && is_local_rank(words[0])) std::swap(words[0], words[1]);
   if (words.size() > 1 && words[0] == "help") {  // help pretrain, help explain memory
     std::vector<std::string> asked(words.begin() + 1, words.end());
-    const bool is_command = std::ranges::any_of(kSubcommands, [&](const Subcommand& s) { return s.name == asked[0]; });
-    if (!is_command && trireme::is_setting(asked[0]))  // help train.max_steps
+    if (asks_for_setting(asked[0]))  // help train.max_steps
       asked.insert(asked.begin(), {"explain", "settings"});
     else
       asked.emplace_back("--help");
@@ -135,8 +148,7 @@ int run(std::vector<std::string> words) {
   if (words[0] == "on_host") return trireme::launch::run_on_host();  // --hosts runs this by ssh
   for (const Subcommand& s : kSubcommands)
     if (words[0] == s.name) return s.run(Arguments(words).subspan(1));
-  std::vector<std::string> names;
-  for (const Subcommand& s : kSubcommands) names.emplace_back(s.name);
+  const std::vector<std::string> names = subcommands();
   const std::string hint = trireme::cli::hint_for(words[0]);
   throw trireme::UsageError(fmt::format("error: there is no subcommand {}{}\n  {}trireme knows {}",
                                         words[0].empty() ? "''" : words[0],

@@ -73,7 +73,9 @@ config::Section section(PlanView& view) {
                 "file for the figures as JSON (keys: docs/planning.md)",
                 {.absent = "none", .example = "plan.json", .writes_file = true}},
                {"explain", &view.explain, "print the arithmetic that a person would do"},
-               {"table", &view.table, "print which layout models of several sizes need on several clusters, and end"}}};
+               {"table", &view.table, "print which layout models of several sizes need on several clusters, and end"}},
+      .others = {{{"hardware", "gpu_type", "machines", "device_type"},
+                  "machines, devices and hardware are --cluster, as in --cluster 8x8xH100"}}};
 }
 
 // "15e12", "15T": how papers write it.

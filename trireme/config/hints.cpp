@@ -233,7 +233,8 @@ std::string hint_for(const Table& table, std::string_view unknown_key, std::stri
     if (key.starts_with(head)) siblings.push_back(key);
   if (!siblings.empty()) return fmt::format("there are {}", base::join(siblings, ", "));
   // Commands that plan or convert a run take its settings.
-  if (command.starts_with("explain") || command == "plan" || command == "convert_config") command = "pretrain";
+  if (command.starts_with("explain") || command == "plan" || command == "convert_config")
+    return fmt::format("trireme {} --help lists its own settings, trireme pretrain --help those of a run", command);
   return fmt::format("trireme {} --help lists its settings", command.empty() ? "COMMAND" : command);
 }
 
