@@ -69,6 +69,23 @@ TEST(Conversation, ReadsEarlierTurnsOfAlpacasForm) {
               HasSubstr("history is read in Alpaca's form only"));
 }
 
+TEST(Conversation, ReadsTheTwoPartsOfTrlAndLearnsTheSecond) {
+  EXPECT_EQ(talk_of(R"({"prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": "H"},
+                        {"role": "assistant", "content": "A"}, {"role": "user", "content": "h"}],
+                        "completion": [{"role": "assistant", "content": "a"}]})"),
+            "system:S;user:H;assistant:A!;user:h;assistant:a;");
+  EXPECT_EQ(record_refusal(R"({"prompt": [{"role": "user", "content": "H"}], "completion": []})"),
+            "f.jsonl:7: completion is empty: a conversation has messages");
+  EXPECT_EQ(record_refusal(R"({"prompt": [{"role": "user", "content": "H"}], "completion": [{"role": "system",
+                               "content": "S"}]})"),
+            "f.jsonl:7: completion[0].role is system behind others: it has to be the first message");
+  EXPECT_EQ(record_refusal(R"({"prompt": [{"role": "user", "content": "H"}], "completion": "a"})"),
+            "f.jsonl:7: prompt is a list, not text");
+  EXPECT_THAT(record_refusal(R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant",
+                                 "content": "b"}], "history": [["A", "B"]]})"),
+              HasSubstr("history is read in Alpaca's form only"));
+}
+
 TEST(Conversation, ReadsTheColumnsOfOtherSets) {
   EXPECT_EQ(talk_of(R"({"instruction": "Sum up.", "context": "A tale.", "response": "T.", "category": "c"})"),
             "user:Sum up.+A tale.;assistant:T.;");

@@ -139,7 +139,7 @@ void read_turns(const Fields& record, const char* list_key, const char* role_key
     const Fields fields(turn, name + ".", place);
     refuse_unbuilt(fields, kOfMessages);
     std::string role = role_of(fields, role_key);
-    if (role == "system" && i == 0 && !out.messages.empty())
+    if (role == "system" && i == 0 && out.messages.size() == 1 && out.messages[0].role == "system")
       fields.refuse(role_key, "is a second system message: the record has one under a key of its own; leave one out");
     if (role == "system" && !out.messages.empty())
       fields.refuse(role_key, "is system behind others: it has to be the first message");
@@ -187,6 +187,18 @@ void read_alpaca(const Fields& record, const std::optional<AlpacaColumns>& colum
   out.messages.push_back(
       {.role = "user", .content = record.text_of(kInstruction), .input = record.optional_text_of(kInput)});
   out.messages.push_back({.role = "assistant", .content = record.text_of(kOutput)});
+}
+
+// TRL's conversation in two lists of messages. The first one's replies are not learned.
+bool has_two_parts(const Fields& record) {
+  const json *prompt = record.find("prompt"), *completion = record.find("completion");
+  return prompt != nullptr && completion != nullptr && prompt->is_array() && completion->is_array();
+}
+
+void read_two_parts(const Fields& record, const std::string& place, Conversation& out) {
+  read_turns(record, "prompt", "role", "content", place, out);
+  for (auto& message : out.messages) message.learned = message.role != "assistant";
+  read_turns(record, "completion", "role", "content", place, out);
 }
 
 // What all forms may have beside their turns.
@@ -266,7 +278,12 @@ Conversation parse_conversation(std::string_view record, const std::string& plac
   if (*format != ConversationFormat::alpaca) refuse_history(fields);
   switch (*format) {
     case ConversationFormat::alpaca:
-      read_alpaca(fields, columns, conversation);
+      if (!columns && has_two_parts(fields)) {
+        refuse_history(fields);
+        read_two_parts(fields, place, conversation);
+      } else {
+        read_alpaca(fields, columns, conversation);
+      }
       break;
     case ConversationFormat::sharegpt:
       read_turns(fields, "conversations", "from", "value", place, conversation);
