@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "trireme/plan/activity.h"
 #include "trireme/plan/stage_plans.h"
@@ -318,6 +321,39 @@ TEST(StepPlan, OfAllStagesAtOnceIsThatOfEachRank) {
                      &found = *std::ranges::max_element(quick, {}, total);
       EXPECT_EQ(found.request.rank, fullest.request.rank) << name << " " << schedule;
       EXPECT_EQ(found.arena.bytes, fullest.arena.bytes) << name << " " << schedule;
+    }
+}
+
+// Thousands of ranks have few groups: each is made once.
+TEST(StepPlan, ProgramsOfRanksHaveTheirGroupsAndShareThem) {
+  using schedule::QueueKind;
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::zero1, Strategy::full_shard})
+    for (const Reduce reduce : {Reduce::ordered, Reduce::fast}) {
+      StepRequest r{
+          .shape = {1, 128}, .mesh = {{.pp = 2, .replicate = 2, .shard = 3, .tp = 2}, 24}, .strategy = strategy};
+      r.reduce = reduce;
+      r.num_micro_batches = 2;
+      const model::Model model = model::build_model(model::catalogue_config("gpt2"), r.precision, r.parallel());
+      const StepPlan plan = make_step_plan(model, r);
+      const std::vector<schedule::Schedule> lists = stage_lists(model, plan, schedule::List::train);
+      const std::vector<schedule::RankProgram> programs = rank_programs(plan, lists);
+      ASSERT_EQ(programs.size(), 24u);
+      for (int rank = 0; rank < 24; ++rank) {
+        const schedule::RankProgram& p = programs[static_cast<size_t>(rank)];
+        const RankGroups g = rank_groups(r.of_rank(rank));
+        EXPECT_EQ(p.stages, g.stages);
+        const std::pair<QueueKind, const std::vector<int>*> expected[] = {{QueueKind::gather, &g.gather},
+                                                                          {QueueKind::reduce, &g.reduce},
+                                                                          {QueueKind::replicas, &g.replicas},
+                                                                          {QueueKind::loss, &g.loss}};
+        for (const auto& [kind, group] : expected) {
+          const std::span<const int> members = p.members.at(kind);
+          EXPECT_TRUE(std::ranges::equal(members, *group)) << "rank " << rank;
+          const std::span<const int> others = programs[static_cast<size_t>(members.front())].members.at(kind);
+          EXPECT_EQ(others.data(), members.data()) << "rank " << rank;
+        }
+        EXPECT_EQ(std::span<const int>(p.members.at(QueueKind::norm)).size(), 24u);
+      }
     }
 }
 
