@@ -189,6 +189,10 @@ def a_reference_is_checked_in_a_dry_run(r):
         ring.require(result.code == 0, f"a {name} as reference", str(result))
         losses[name] = ring.metrics(r.folder / f"from-{name}")[1]["loss"]
     ring.check(losses["run"] == losses["checkpoint"], "a run's folder as reference is its newest checkpoint", str(losses))
+    first = r.run(command(r, "moves", train__max_steps=1))
+    ring.require(first.code == 0, "a run that goes on with another reference", str(first))
+    result = r.run([r.program, "pretrain", "--resume", str(r.folder / "moves"), "--dpo.reference", str(r.folder / "all"), "--train.max_steps", "2"])
+    ring.check(result.code == 0 and "changed  dpo.reference" in result.out, "a reference that is named on the way is another one", str(result))
 
 
 def adapters_have_their_rate(r):

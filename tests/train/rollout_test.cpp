@@ -14,12 +14,12 @@ TEST(Rollout, APassEndsWithTheLastStepThatLearnsFromItsPrompts) {
   GrpoSettings settings;
   settings.batch_size = 4, settings.mini_batch_size = 2, settings.num_iterations = 2;
   ASSERT_EQ(steps_of_rollout(settings), 4);
-  const Rollout third{.number = 2, .prompts_read = 12, .prompts_before = 8};
+  const Rollout third{.place = {.number = 2}, .prompts_read = 12, .prompts_before = 8};
   EXPECT_DOUBLE_EQ(passes(settings, third, 1, 12), 9.0 / 12);
   EXPECT_DOUBLE_EQ(passes(settings, third, 3, 12), 11.0 / 12);
   EXPECT_EQ(passes(settings, third, 4, 12), 1);
   EXPECT_EQ(passes(settings, third, 2, 5), 2);
-  const Rollout first{.number = 0, .prompts_read = 4};
+  const Rollout first{.place = {.number = 0}, .prompts_read = 4};
   EXPECT_EQ(passes(settings, first, 1, 4), 0.25);
 }
 
@@ -32,6 +32,9 @@ TEST(Rollout, ARunHasTheWholeRolloutsOfAllItsPasses) {
   settings.train.epochs = 3;
   EXPECT_EQ(steps_of_run(settings, 12), 2 * 7);  // 36 prompts
   EXPECT_EQ(steps_of_run(settings, 1), 2);  // one rollout at least
+  EXPECT_EQ(steps_of_run(settings, 12, {.number = 3, .begins = 6}), 2 * 7);
+  EXPECT_EQ(steps_of_run(settings, 12, {.number = 0, .begins = 7}), 7 + 2 * 7);  // other prompts, from step 8 on
+  EXPECT_EQ(steps_of_run(settings, 12, {.number = 3, .begins = 7}), 7 + 2 * 4);  // a rollout's last step was left out
   settings.train.max_steps = 3;
   EXPECT_EQ(steps_of_run(settings, 12), 3);
   settings.train.epochs.reset();
@@ -81,13 +84,14 @@ TEST(Rollout, AStepCanDivideByItsShareOfTheRolloutsTokens) {
 }
 
 TEST(Rollout, KeepsWhatItReadInACheckpoint) {
-  const Rollout rollout{.number = 2, .prompts_read = 12, .prompts_before = 8};
+  const Rollout rollout{.place = {.number = 2, .begins = 9}, .prompts_read = 12, .prompts_before = 8};
   EXPECT_EQ(parse_rollout(to_json(rollout), "a test"), rollout);
   Rollout named = rollout;
   named.groups.push_back({.failure = "caf\xE9"});  // a name that is not UTF-8
   EXPECT_EQ(parse_rollout(to_json(named), "a test").groups.front().failure, "caf\uFFFD");
   const Rollout older = parse_rollout(R"({"number": 2, "prompts_read": 12, "measures": [], "groups": []})", "a test");
   EXPECT_EQ(older.prompts_before, 12);  // counted as learned, as it was then
+  EXPECT_EQ(older.place.begins, kUnknownBegin);
 }
 
 }  // namespace

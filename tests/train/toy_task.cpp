@@ -41,7 +41,7 @@ class Counting : public Task {
   int64_t num_steps() const override { return s_.settings.train.max_steps.value_or(0); }
   double epoch() const override { return 0; }  // it never comes round
   int64_t held_out_samples() const override { return 0; }
-  std::optional<double> evaluate(const StopCheck&) override { return std::nullopt; }
+  std::optional<double> evaluate(const StopCheck&, const std::function<bool()>&) override { return std::nullopt; }
   std::vector<std::string> introduction() const override { return {"data     numbers, each one more than the last"}; }
   std::string loss_unit() const override { return "nats a number"; }
 

@@ -20,6 +20,7 @@ namespace {
 using schedule::List;
 
 constexpr int64_t kNoTarget = -100;  ///< of a row whose log-probability nobody wants
+constexpr int64_t kRunsBetweenQuestions = 8;  ///< whether to give up, where several ranks have to agree
 constexpr int64_t kLogitBytes = int64_t{32} << 20;  ///< of logits that a run computes, if texts are judged
 
 /// The last page of the plan is for runs of ranks that have nothing to do.
@@ -165,11 +166,36 @@ at::Tensor Generator::run_rows(Rows& rows, std::vector<int64_t> logit_rows) {
   return engine_.generate(rows.ids, rows.positions, std::move(rows.tokens));
 }
 
-void Generator::run() {
+// The ranks of a copy write the same texts, so they leave them together.
+bool Generator::copy_gives_up(const std::function<bool()>& gives_up) const {
+  const engine::Communicators& comm = engine_.communicators();
+  double one = gives_up() ? 1 : 0;
+  const at::Tensor flag = at::from_blob(&one, {1}, at::kDouble);
+  for (comm::Communicator* ranks : {comm.inside[comm::UnitAxis::tp].get(), comm.stages[schedule::kGradients].get()})
+    if (ranks->size() > 1) ranks->all_reduce(flag, flag, {.op = comm::ReduceOp::max})->wait();
+  return one > 0;
+}
+
+void Generator::leave_texts() {
+  for (const Results& results : on_their_way_)
+    if (results.arrival) results.arrival->wait();
+  on_their_way_.clear();
+  scheduler_.clear();
+}
+
+bool Generator::run(const std::function<bool()>& gives_up) {
+  const plan::StepRequest& request = engine_.plan().request;
+  const bool is_alone = request.size(comm::Axis::tp) * request.size(comm::Axis::pp) == 1;
+  const int64_t runs_between = is_alone ? 1 : kRunsBetweenQuestions;
+  bool is_whole = true;
   const Gathered kind = gathered(engine_);
   if (kind == Gathered::once && !std::exchange(started_, true)) idle();
   const auto copy = [this](int32_t from, int32_t to) { engine_.copy_page(from, to); };
-  for (;;) {
+  for (int64_t number = 1;; ++number) {
+    if (gives_up && is_whole && number % runs_between == 0 && copy_gives_up(gives_up)) {
+      is_whole = false;
+      leave_texts();
+    }
     std::vector<Part> parts = scheduler_.next(copy);
     const bool starts = !parts.empty(), busy = starts || !on_their_way_.empty();
     if (kind == Gathered::each_run ? !someone_is_busy(busy) : !busy) break;
@@ -181,6 +207,7 @@ void Generator::run() {
     if (under_way > 0 && (!starts || under_way == scheduler_.limits().rounds)) finish_oldest();
   }
   check_invariant(scheduler_.idle(), "all texts have ended when none of them can go on");
+  return is_whole;
 }
 
 // The code of a token behind a prompt is uniform, by seed and position.

@@ -41,10 +41,13 @@ class Generator {
   ///
   /// Cost      a pass over the weights for each run; a run has one token of every text that is being written, and
   ///           tokens of prompts
+  /// gives_up  asked on each rank between two runs; where it says yes, the texts of that rank's copy of the model end,
+  ///           and are not told `finished`. Empty: all are written
+  /// @returns  whether all texts were written here
   /// Errors    ShapeError if logits are not finite; what a request's functions throw. The text of such an error has
   ///           ended then, and is not told `finished`. The next run() goes on with the others. This rank calls it
   ///           before any other collective: the other ranks may be in theirs
-  void run();
+  bool run(const std::function<bool()>& gives_up = {});
 
   int64_t num_texts() const { return scheduler_.num_texts(); }
   int64_t num_waiting() const { return scheduler_.num_waiting(); }
@@ -54,6 +57,8 @@ class Generator {
 
  private:
   bool someone_is_busy(bool busy);
+  bool copy_gives_up(const std::function<bool()>& gives_up) const;
+  void leave_texts();
   void start(std::vector<Part> parts);
   void compute(const std::vector<Part>& parts);
   void finish_oldest();

@@ -208,4 +208,11 @@ void Scheduler::finish(Text& text) {
   std::erase_if(texts_, [&](const auto& t) { return t.get() == &text; });
 }
 
+void Scheduler::clear() {
+  while (!texts_.empty()) finish(*texts_.back());
+  waiting_.clear();
+  for (auto& [tokens, prefix] : prompts_) drop(prefix);
+  prompts_.clear();
+}
+
 }  // namespace trireme::generate

@@ -91,6 +91,8 @@ class Scheduler {
   /// Adds a drawn token to a text.
   void append(Text& text, int64_t token);
   void finish(Text& text);
+  /// Ends all texts, and those that wait.
+  void clear();
 
   bool idle() const { return waiting_.empty() && texts_.empty(); }
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }

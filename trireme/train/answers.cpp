@@ -177,7 +177,7 @@ std::string AnswerWriter::text_of(const RolloutAnswer& answer) const {
 
 std::vector<RolloutGroup> AnswerWriter::write_own(const std::vector<AskedPrompt>& questions,
                                                   std::span<const int64_t> numbers, const Drawing& drawing,
-                                                  const Copies& copies) {
+                                                  const Copies& copies, bool& is_whole) {
   const GrpoSettings& g = s_.settings.grpo;
   generate::Generator generator(sampler_ && drawing.of_rollout ? sampler_->engine() : *s_.engine, room_for_answers(g));
   std::vector<RolloutGroup> groups;
@@ -217,7 +217,7 @@ std::vector<RolloutGroup> AnswerWriter::write_own(const std::vector<AskedPrompt>
     }
     place += static_cast<uint64_t>(copies.count);
   }
-  generator.run();
+  is_whole = generator.run(drawing.gives_up);
   return groups;
 }
 
@@ -258,14 +258,15 @@ std::vector<RolloutGroup> AnswerWriter::write(const std::vector<AskedPrompt>& qu
                                               std::span<const int64_t> numbers, const Drawing& drawing, int64_t step) {
   const Copies& copies = sampler_ && drawing.of_rollout ? quantized_ : trained_;
   const base::Stopwatch writing;
-  std::vector<RolloutGroup> own = write_own(questions, numbers, drawing, copies);
+  bool is_whole = true;
+  std::vector<RolloutGroup> own = write_own(questions, numbers, drawing, copies, is_whole);
   const double written = writing.seconds();
   double judged = 0;
   std::string mine;
-  bool gave_up = false;
+  bool gave_up = !is_whole;
   const comm::Patience patience(s_.world());  // for texts and rewards of the others
   checkpoint::agree(s_.world(), [&] {
-    if (!copies.judges) return;
+    if (!copies.judges || gave_up) return;
     const base::Stopwatch judging;
     for (RolloutGroup& group : own) {
       if (drawing.gives_up && drawing.gives_up()) break;

@@ -49,10 +49,10 @@ struct Drawing {
   bool likeliest = false;  ///< the likeliest tokens
   uint64_t key = 0;  ///< other draws for other keys
   bool of_rollout = false;  ///< by the weights in 4 bits, if there are such
-  rewards::GivesUp gives_up = {};  ///< asked on each rank while answers are judged; empty: they all are
+  rewards::GivesUp gives_up = {};  ///< asked on each rank while answers are written and judged; empty: they all are
 };
 
-/// A rank gives up the step for which answers were written. Thrown on all ranks.
+/// A rank gives up what answers were written for. Thrown on all ranks.
 struct StepGivenUp {};
 
 class AnswerWriter {
@@ -88,7 +88,7 @@ class AnswerWriter {
   static Copies copies_of(const plan::StepRequest& request);
 
   std::vector<RolloutGroup> write_own(const std::vector<AskedPrompt>& questions, std::span<const int64_t> numbers,
-                                      const Drawing& drawing, const Copies& copies);
+                                      const Drawing& drawing, const Copies& copies, bool& is_whole);
   void judge(const AskedPrompt& question, RolloutGroup& group, int64_t step, const rewards::GivesUp& gives_up) const;
   void count(double writing, double judging);
 

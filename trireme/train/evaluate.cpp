@@ -260,6 +260,8 @@ nlohmann::ordered_json answer_task(Inference& in, const EncodedTask& encoded, st
       of_text += 2;
     }
     const auto is_best = [&](const std::vector<double>& scores) {
+      if (std::ranges::any_of(scores, [](double score) { return std::isnan(score); }))
+        return 0.0;  // nothing was chosen
       return std::ranges::max_element(scores) - scores.begin() == static_cast<int64_t>(question.answer) ? 1.0 : 0.0;
     };
     right += is_best(sums);

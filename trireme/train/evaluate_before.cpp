@@ -11,8 +11,12 @@
 namespace trireme::train {
 namespace {
 
+std::function<bool()> is_asked(const Stopping& stopping) {
+  return [&stopping] { return stopping.is_requested(); };
+}
+
 void evaluate_first(Session& s, Task& task, Observers& observers, const Stopping& stopping, const StopCheck& stops) {
-  const std::optional<double> loss = task.evaluate(stops);
+  const std::optional<double> loss = task.evaluate(stops, is_asked(stopping));
   if (stopping.stops()) return;
   s.phases.end("evaluation");
   observers.say(loss ? fmt::format("held-out loss {:.4f} before training", *loss) : task.held_out_text());
@@ -30,7 +34,7 @@ void make_up(Session& s, Task& task, const RunState& state, Observers& observers
                         .eta_seconds = kUnknown,
                         .epoch = task.epoch(),
                         .is_kept = true};
-  event.val_loss = observers.phase("evaluate", [&] { return task.evaluate(stops); });
+  event.val_loss = observers.phase("evaluate", [&] { return task.evaluate(stops, is_asked(stopping)); });
   if (stopping.stops()) return;
   s.phases.end("evaluation");
   add_measures(event, s.model, {}, task.held_out_measures());

@@ -8,19 +8,15 @@
 #include <numeric>
 #include <utility>
 
-#include "trireme/adapt/from_settings.h"
-#include "trireme/adapt/open_model.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/mix64.h"
-#include "trireme/base/not_text.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/show.h"
-#include "trireme/model/tensor_names.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/answers.h"
@@ -32,10 +28,8 @@
 #include "trireme/train/run_data.h"
 #include "trireme/train/sampler_correction.h"
 #include "trireme/train/setup.h"
-#include "trireme/train/texts_apart.h"
 #include "trireme/train/trained_template.h"
 #include "trireme/train/whole_weights.h"
-#include "trireme/train/without_dropout.h"
 
 namespace trireme::train {
 namespace {
@@ -43,8 +37,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kHeldOutKey = 0x68656C64;  // draws for evaluation
-constexpr int64_t kAnswerRowTokens = 1024;  // of a row with several answers
 constexpr size_t kShownBytes = 120;
+constexpr const char* kPromptsFact = "prompts";
 constexpr std::string_view kPrompts = "grpo.prompts", kValPrompts = "grpo.val_prompts";
 
 std::string file_of(const std::optional<std::string>& prompts) {
@@ -109,8 +103,7 @@ class Grpo : public Task {
         tokenizer_(std::move(tokenizer)),
         rewards_(checkpoint::made_on_all(s_.world(), [&] { return rewards::make_rewards(s_.settings.reward); })),
         questions_(load_prompts(s_, kPrompts, file_of(g_.prompts), *tokenizer_)),
-        writer_(s_, *tokenizer_, rewards_),
-        schedule_(lr_schedule(s_.settings, Grpo::num_steps())) {
+        writer_(s_, *tokenizer_, rewards_) {
     memory_ = memory_by_phase(s_.engine->plan());
     if (g_.val_prompts) held_out_ = load_prompts(s_, kValPrompts, *g_.val_prompts, *tokenizer_);
     require_same_data(s_, identity(), std::ssize(held_out_.all), g_.val_prompts ? hash_of_file(*g_.val_prompts) : 0);
@@ -118,34 +111,25 @@ class Grpo : public Task {
   }
 
   std::string restore(RunState& state) override {
+    add_unsaid(state);
     const std::string changed = meet_data(s_.settings.data, identity(), state);
     keep_tokenizer(s_, state);
     keep_template(s_, questions_.chat_template, state);
     if (g_.beta > 0) keep_reference(s_, state);
-    if (!state.task.empty() && changed.empty()) {
-      Rollout rollout = parse_rollout(state.task, "the checkpoint");
-      if (rollout.made_with == made_with(s_.settings)) {
-        rollout.corrections = set_corrections(g_, rollout.groups);
-        set_rollout(std::move(rollout));
-      } else if (s_.is_first_rank()) {
-        base::info(
-            "the checkpoint's answers were made with other settings; they are left out, and new ones are written");
-      }
-    }
-    if (!changed.empty()) state.task.clear();
+    changed.empty() ? go_on(state) : begin_rollout(state, 0);
     prompts_read_ = state.samples;
+    schedule_ = lr_schedule(s_.settings, Grpo::num_steps());
     set_epoch(state.step);
     return changed;
   }
 
   void prepare(int64_t step, const StopCheck& stops, const std::function<bool()>& gives_up) override {
-    const int64_t number = (step - 1) / steps_of_rollout(g_);
     try {
-      if (rollout_.number != number) set_rollout(make_rollout(number, step, gives_up));
+      if (rollout_.place.number != place_.number) set_rollout(make_rollout(step, gives_up));
     } catch (const StepGivenUp&) {  // on all ranks; a resumed run makes the rollout again
     }
     if (stops()) return;
-    const GroupRange of_step = groups_of_step(g_, std::ssize(rollout_.groups), (step - 1) % steps_of_rollout(g_));
+    const GroupRange of_step = groups_of_step(g_, std::ssize(rollout_.groups), step - 1 - place_.begins);
     tokens_ = set_weights(g_, rollout_.groups, of_step);
     rows_.emplace(s_, rollout_.groups, of_step);
   }
@@ -162,12 +146,12 @@ class Grpo : public Task {
   void after_step(RunState& state) override {
     state.samples = prompts_read_ = rollout_.prompts_read;
     set_epoch(state.step);
-    const bool is_used_up = (state.step % steps_of_rollout(g_)) == 0;
-    if (!is_used_up && saved_.empty()) saved_ = to_json(rollout_);
-    state.task = is_used_up ? "" : saved_;
+    if (state.step == place_.begins + steps_of_rollout(g_)) return begin_rollout(state, place_.number + 1);
+    if (saved_.empty()) saved_ = to_json(rollout_);
+    state.task = saved_;
   }
 
-  int64_t num_steps() const override { return steps_of_run(s_.settings, std::ssize(questions_.all)); }
+  int64_t num_steps() const override { return steps_of_run(s_.settings, std::ssize(questions_.all), place_); }
   double epoch() const override { return epoch_; }
   int64_t held_out_samples() const override { return std::ssize(held_out_.all); }
 
@@ -179,14 +163,17 @@ class Grpo : public Task {
     return text;
   }
 
-  std::optional<double> evaluate(const StopCheck& stops) override {
+  std::optional<double> evaluate(const StopCheck& stops, const std::function<bool()>& is_asked_to_stop) override {
     std::vector<int64_t> all(held_out_.all.size());
     std::iota(all.begin(), all.end(), int64_t{0});
     held_out_measures_.clear();
-    judge_held_out("val_reward", all, {.samples = 1, .likeliest = true}, true);
-    if (!stops() && g_.eval_samples > 0)
-      judge_held_out(fmt::format("val_mean@{}", g_.eval_samples), all, {.samples = g_.eval_samples, .key = kHeldOutKey},
-                     false);
+    try {
+      judge_held_out("val_reward", all, {.samples = 1, .likeliest = true, .gives_up = is_asked_to_stop}, true);
+      if (!stops() && g_.eval_samples > 0)
+        judge_held_out(fmt::format("val_mean@{}", g_.eval_samples), all,
+                       {.samples = g_.eval_samples, .key = kHeldOutKey, .gives_up = is_asked_to_stop}, false);
+    } catch (const StepGivenUp&) {  // on all ranks, of which one was asked to stop
+    }
     stops();
     return std::nullopt;
   }
@@ -264,7 +251,45 @@ class Grpo : public Task {
   }
 
   data::DataIdentity identity() const {
-    return data::DataIdentity({{"prompts", base::checksum_text(hash_of_file(*g_.prompts))}});
+    return data::DataIdentity({{kPromptsFact, base::checksum_text(hash_of_file(*g_.prompts))},
+                               {"prompts that are asked", std::to_string(questions_.all.size())},
+                               {"the tokenizer", fmt::format("{} (fingerprint {})", tokenizer_->name(),
+                                                             base::checksum_text(tokenizer_->fingerprint()))},
+                               {"seed", std::to_string(s_.settings.seed)}});
+  }
+
+  // At first checkpoints named the file of prompts alone.
+  void add_unsaid(RunState& state) const {
+    if (state.data.facts().size() != 1) return;
+    for (const auto& [name, value] : identity().facts())
+      if (name != kPromptsFact) state.data.add(name, value);
+  }
+
+  // The next step begins a rollout, before which there were `number`.
+  void begin_rollout(RunState& state, int64_t number) {
+    place_ = {.number = number, .begins = state.step};
+    state.task =
+        to_json(Rollout{.place = place_, .prompts_read = state.samples, .prompts_before = state.samples, .groups = {}});
+  }
+
+  // Takes over the checkpoint's rollout, or begins another one with its prompts.
+  void go_on(RunState& state) {
+    const int64_t steps = steps_of_rollout(g_);
+    if (state.task.empty()) return begin_rollout(state, state.step / steps);
+    Rollout rollout = parse_rollout(state.task, "the checkpoint");
+    place_ = rollout.place;
+    if (place_.begins == kUnknownBegin) place_.begins = rollout.place.begins = place_.number * steps;
+    if (rollout.groups.empty() && rollout.prompts_read == rollout.prompts_before) return;  // of the next one
+    const bool are_known = std::ranges::all_of(
+        rollout.groups, [&](const RolloutGroup& group) { return group.prompt < std::ssize(questions_.all); });
+    if (are_known && rollout.made_with == made_with(s_.settings)) {
+      rollout.corrections = set_corrections(g_, rollout.groups);
+      return set_rollout(std::move(rollout));
+    }
+    if (s_.is_first_rank())
+      base::info("the checkpoint's answers were made with other settings; they are left out, and new ones are written");
+    state.samples = rollout.prompts_before;
+    begin_rollout(state, place_.number);
   }
 
   static std::string shown(const std::string& text) {
@@ -281,10 +306,10 @@ class Grpo : public Task {
   }
 
   void set_epoch(int64_t step) {
-    const int64_t steps = steps_of_rollout(g_), prompts = std::ssize(questions_.all);
-    const bool is_learned_from = rollout_.number >= 0 && rollout_.number == (step - 1) / steps;
-    epoch_ = is_learned_from ? passes(g_, rollout_, (step - 1) % steps + 1, prompts)
-                             : double(prompts_read_) / double(prompts);
+    const int64_t prompts = std::ssize(questions_.all);
+    const bool is_learned_from = rollout_.place == place_ && step > place_.begins;
+    epoch_ =
+        is_learned_from ? passes(g_, rollout_, step - place_.begins, prompts) : double(prompts_read_) / double(prompts);
   }
 
   void set_rollout(Rollout rollout) {
@@ -302,9 +327,9 @@ class Grpo : public Task {
     return numbers;
   }
 
-  Rollout make_rollout(int64_t number, int64_t step, const std::function<bool()>& gives_up) {
+  Rollout make_rollout(int64_t step, const std::function<bool()>& gives_up) {
     writer_.begin_rollout();
-    Rollout rollout{.number = number,
+    Rollout rollout{.place = place_,
                     .prompts_read = prompts_read_,
                     .prompts_before = prompts_read_,
                     .made_with = made_with(s_.settings)};
@@ -385,6 +410,7 @@ class Grpo : public Task {
   AnswerWriter writer_;
   optim::LrSchedule schedule_;
   std::optional<FrozenReference> reference_;
+  RolloutPlace place_;  ///< of the rollout that is learned from, or of the next one
   Rollout rollout_;
   std::string saved_;  ///< the rollout as a checkpoint has it; "": not needed yet
   std::optional<AnswerRows> rows_;
@@ -393,91 +419,7 @@ class Grpo : public Task {
   std::vector<base::Measured> held_out_measures_, memory_;
 };
 
-void refuse_for_rewards(const ParsedSettings& parsed) {
-  const Settings& s = parsed.settings;
-  const auto refuse = [](const char* key, const char* why) {
-    throw UsageError(fmt::format("{} has no meaning with task rewards: {}; leave it out", key, why));
-  };
-  if (parsed.typed("train.global_batch_size"))
-    refuse("train.global_batch_size", "the rows of a step follow from grpo.mini_batch_size and grpo.num_generations");
-  for (const char* key :
-       {"data", "data.train_data_path", "data.json_path", "data.packing", "data.mixture", "data.format"})
-    if (parsed.typed(key)) refuse(key, "the model writes what it learns from; prompts are in grpo.prompts");
-  if (parsed.typed("data.chat_template")) refuse("data.chat_template", "that of prompts is grpo.chat_template");
-  for (const char* key : {"data.learn", "data.long_conversations", "data.text_field", "data.append_eos",
-                          "data.reset_attention_mask", "data.reset_position_ids"})
-    if (parsed.typed(key)) refuse(key, "answers are learned as they are written");
-  for (const char* key : {"data.val_data_path", "data.val_split_fraction", "data.val_split"})
-    if (parsed.typed(key)) refuse(key, "held-out prompts are in grpo.val_prompts");
-  if (parsed.typed("data.seed")) refuse("data.seed", "the order of prompts follows from seed");
-  if (parsed.typed("data.ledger") && s.data.ledger)
-    refuse("data.ledger", "micro-batches are made of answers, not of data");
-  if (parsed.typed("eval.max_iters")) refuse("eval.max_iters", "each evaluation answers all of grpo.val_prompts");
-  for (const auto& path : {s.grpo.prompts, s.grpo.val_prompts})
-    if (path) base::refuse_folder(*path, "name the file of prompts in it");
-  if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "each evaluation answers grpo.val_prompts");
-  if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
-  if (s.objective != model::ObjectiveSettings{})
-    refuse("objective.*", "it is added to cross-entropy, and grpo.* says what is learned");
-  if (s.grpo.rollout_quantize != base::BlockFormat::none) {
-    const model::ModelConfig config = model::config_of(s.model);
-    if (config.quantized != base::BlockFormat::none)
-      throw UsageError(
-          "grpo.rollout_quantize: the model's matrices are kept in blocks already, and answers are written from these; "
-          "leave it out");
-    check_mergeable(config, adapt::adapters_of(s.lora, config),
-                    "grpo.rollout_quantize lets merged weights write answers");
-    if (model::tensor_names(config.architecture).block.in_out)
-      throw UsageError(fmt::format(
-          "grpo.rollout_quantize: models of type {} store their matrices transposed, which is not built for blocks; "
-          "leave it out",
-          model::model_type(config.architecture)));
-  }
-  if (s.accelerator == engine::Accelerator::cuda)
-    throw ProcessorsOnly("learning from rewards computes on processors only", "set accelerator cpu");
-}
-
-// The next multiple.
-int64_t in_steps(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
-
 }  // namespace
-
-void complete_grpo(ParsedSettings& parsed) {
-  Settings& s = parsed.settings;
-  if (s.task != Learning::rewards || s.model.name.empty()) return;
-  refuse_for_rewards(parsed);
-  keep_texts_apart(parsed, "answers in a row are kept apart");
-  const int64_t cp = s.mesh.cp.value_or(1);
-  leave_out_dropout(parsed, "makes the model that learns another one than the model that answers");
-  const model::ModelConfig config = model::config_of(s.model);
-  const int64_t longest = config.longest_sequence();
-  // The default of prompts gives way to a small model or a long answer.
-  const int64_t room = std::min(config.longest_generation(), s.train.max_seq_length.value_or(longest)) -
-                       s.grpo.max_completion_length + 1;
-  if (parsed.provenance.at("grpo.max_prompt_length").kind == config::Source::Kind::built_in && room >= 1)
-    s.grpo.max_prompt_length = std::min(s.grpo.max_prompt_length, room);
-  const int64_t places = most_places(s.grpo);
-  if (!s.train.max_seq_length)
-    s.train.max_seq_length =
-        std::min(longest, places <= kDocumentStep ? in_steps(places, std::lcm(2, cp))
-                                                  : std::max(kAnswerRowTokens, in_steps(places, kDocumentStep)));
-  // A longer text would be trained with other frequencies than it is written with.
-  const bool fits = places <= config.longest_generation();
-  if (!fits || places > *s.train.max_seq_length)
-    throw UsageError(fmt::format(
-        "a prompt of grpo.max_prompt_length {} with an answer of grpo.max_completion_length {} needs {} tokens, and "
-        "{}; allow shorter ones",
-        s.grpo.max_prompt_length, s.grpo.max_completion_length, places,
-        fits ? fmt::format("train.max_seq_length allows {}", *s.train.max_seq_length) : config.generation_positions()));
-  set_rows(s);
-}
-
-void set_rows(Settings& s) {
-  const int64_t answers = s.grpo.mini_batch_size.value_or(s.grpo.batch_size) * s.grpo.num_generations,
-                rows = rows_for(s.grpo, answers, *s.train.max_seq_length);
-  s.train.micro_batch_size = std::min(s.train.micro_batch_size, rows);
-  s.train.global_batch_size = in_steps(rows, s.train.micro_batch_size);
-}
 
 std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopCheck&) {
   return std::make_unique<Grpo>(session, load_run_tokenizer(session));

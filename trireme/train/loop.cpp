@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
 #include "trireme/train/evaluate_before.h"
@@ -40,7 +41,8 @@ class Loop {
       for (const std::string& line : introduction(*s_, *task_, *start_, moved_, *pace_)) say(line);
     if (has_held_out()) evaluate_before_training(*s_, *task_, state_, *observers_, stopping_, safe_point_);
     go_on_unless_stopped();
-    if (has_nothing_to_do()) return say(nothing_to_do(c_, last_, state_.step, state_.tokens, s_->tokens_per_step())), 0;
+    if (last_ > 0 && state_.step >= last_)
+      return say(nothing_to_do(c_, last_, state_.step, state_.tokens, s_->tokens_per_step())), 0;
     saver_->leave_later_behind(state_.step);
     observers_->go_on();
     launch::report_begun();
@@ -68,6 +70,7 @@ class Loop {
     state_ = start_->load();
     s_->phases.end("weights");
     moved_ = task_->restore(state_);
+    state_.settings_yaml = to_yaml(c_);  // until now those of the run that goes on
     state_.run = begin_run(c_.out_dir, s_->environment, s_->world());
     s_->phases.end("first batch");
     pace_ = std::make_unique<Pace>(*s_);
@@ -79,13 +82,13 @@ class Loop {
     safe_point_();
     go_on_unless_stopped();
     const bool measured_anew = start_->is_measured_anew(moved_, task_->held_out_samples());
-    observers_ = std::make_unique<Observers>(*s_, *pace_, stopping_, has_held_out() ? evaluation_interval_ : 0,
-                                             state_.step, task_->epoch(), measured_anew);
+    checkpoint::agree(s_->world(), [&] {
+      observers_ = std::make_unique<Observers>(*s_, *pace_, stopping_, has_held_out() ? evaluation_interval_ : 0,
+                                               state_.step, task_->epoch(), measured_anew);
+    });
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { say(line); });
     if (!measured_anew && !start_->has_other_precision()) saver_->resumed_from(start_->resume(), state_.step);
   }
-
-  bool has_nothing_to_do() const { return last_ > 0 && state_.step >= last_; }
 
   void go_on_unless_stopped() const {
     if (stopping_.stops()) throw StoppedBeforeTheFirstStep();
@@ -145,7 +148,8 @@ class Loop {
     const bool evaluates =
         has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0);
     event.is_kept = evaluates;
-    if (evaluates) event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
+    if (evaluates)
+      event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_, asked_); });
     state_.evaluation_due = evaluates && stopping_.stops() && !is_complete();  // the resumed run makes it up
     add_measures(event, s_->model, result.measures, task_->held_out_measures());
     task_->add_measures(event, evaluates);
@@ -176,6 +180,7 @@ class Loop {
   const Settings& c_;
   Stopping stopping_;
   const StopCheck safe_point_ = [this] { return stopping_.agree(); };
+  const std::function<bool()> asked_ = [this] { return stopping_.is_requested(); };
   std::unique_ptr<StartingPoint> start_;
   std::unique_ptr<Task> task_;
   RunState state_;

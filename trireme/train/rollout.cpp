@@ -100,7 +100,8 @@ std::string to_json(const Rollout& rollout) {
                       {"has_spread", g.has_spread},
                       {"answers", answers}});
   }
-  return base::json_text(json{{"number", rollout.number},
+  return base::json_text(json{{"number", rollout.place.number},
+                              {"begins", rollout.place.begins},
                               {"prompts_read", rollout.prompts_read},
                               {"prompts_before", rollout.prompts_before},
                               {"made_with", rollout.made_with},
@@ -110,7 +111,8 @@ std::string to_json(const Rollout& rollout) {
 
 Rollout parse_rollout(const std::string& text, const std::string& place) try {
   const json j = base::parse_json<json>(text);
-  Rollout rollout{.number = j.at("number").get<int64_t>(),
+  const auto number = j.at("number").get<int64_t>();
+  Rollout rollout{.place = {.number = number, .begins = j.value("begins", int64_t{kUnknownBegin})},
                   .prompts_read = j.at("prompts_read").get<int64_t>(),
                   .prompts_before = j.value("prompts_before", j.at("prompts_read").get<int64_t>()),
                   .groups = {},
@@ -172,15 +174,17 @@ int64_t steps_of_rollout(const GrpoSettings& s) {
   return s.num_iterations * (s.batch_size / s.mini_batch_size.value_or(s.batch_size));
 }
 
-int64_t steps_of_run(const Settings& s, int64_t prompts) {
+int64_t steps_of_run(const Settings& s, int64_t prompts, const RolloutPlace& place) {
   constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
   int64_t steps = s.train.max_steps.value_or(kNoEnd);
   if (s.train.epochs) {
     int64_t all = 0, own = 0;
     if (__builtin_mul_overflow(*s.train.epochs, prompts, &all)) all = kNoEnd;
     const int64_t rollouts = std::max<int64_t>(1, all / s.grpo.batch_size);
-    if (__builtin_mul_overflow(rollouts, steps_of_rollout(s.grpo), &own)) own = kNoEnd;
-    steps = std::min(steps, own);
+    if (__builtin_mul_overflow(rollouts - place.number, steps_of_rollout(s.grpo), &own) ||
+        __builtin_add_overflow(own, place.begins, &own))
+      own = kNoEnd;
+    steps = std::min(steps, std::max<int64_t>(1, own));
   }
   return steps == kNoEnd ? 0 : steps;
 }

@@ -41,8 +41,15 @@ struct RolloutGroup {
   bool operator==(const RolloutGroup&) const = default;
 };
 
+/// Where a rollout stands in a run. New prompts begin anew; so does a rollout whose answers were left out.
+struct RolloutPlace {
+  int64_t number = -1;              ///< rollouts of the run's prompts before it
+  int64_t begins = 0;               ///< optimizer steps of the run before its first one
+  bool operator==(const RolloutPlace&) const = default;
+};
+
 struct Rollout {
-  int64_t number = -1;              ///< of the run, from 0 on
+  RolloutPlace place;
   int64_t prompts_read = 0;         ///< since the start of training, with those of this rollout
   int64_t prompts_before = 0;       ///< and without them
   std::vector<RolloutGroup> groups; ///< in the order in which optimizer steps take them
@@ -55,6 +62,8 @@ struct Rollout {
 /// A checksum of the settings on which answers, rewards and rows depend: a rollout of other settings is of no use.
 std::string made_with(const Settings& settings);
 
+/// RolloutPlace::begins of what was saved before it was counted.
+inline constexpr int64_t kUnknownBegin = -1;
 /// Numbers that print and read back to the same bits. Errors    CheckpointError naming `place`
 std::string to_json(const Rollout& rollout);
 Rollout parse_rollout(const std::string& json, const std::string& place);
@@ -75,7 +84,8 @@ GroupRange groups_of_step(const GrpoSettings& settings, int64_t groups, int64_t 
 int64_t steps_of_rollout(const GrpoSettings& settings);
 /// Optimizer steps of a run over a file of `prompts` prompts: train.max_steps, or those of the whole rollouts, at least
 /// one, that all passes of train.epochs have together. A pass runs on into the next one. 0: without an end.
-int64_t steps_of_run(const Settings& settings, int64_t prompts);
+/// place     of the rollout with which the run goes on
+int64_t steps_of_run(const Settings& settings, int64_t prompts, const RolloutPlace& place = {.number = 0});
 /// Passes over a file of `prompts` prompts after `steps` of a rollout's steps: each of them learns its share.
 double passes(const GrpoSettings& settings, const Rollout& rollout, int64_t steps, int64_t prompts);
 

@@ -47,7 +47,7 @@ int64_t SampleTask::num_steps() const {
 
 double SampleTask::epoch() const { return double(samples_) / double(data_.train->samples_per_epoch()); }
 
-std::optional<double> SampleTask::evaluate(const StopCheck& stops) {
+std::optional<double> SampleTask::evaluate(const StopCheck& stops, const std::function<bool()>&) {
   data::ValidationLoader loader(data_.val, batch_options(), s_.settings.eval.max_iters);
   const auto targets = double(loader.num_targets());
   held_out_measures_.clear();

@@ -29,7 +29,7 @@ class SampleTask : public Task {
   int64_t num_steps() const override;
   double epoch() const override;
   int64_t held_out_samples() const override { return data_.val ? data_.val->num_samples() : 0; }
-  std::optional<double> evaluate(const StopCheck& stops) override;
+  std::optional<double> evaluate(const StopCheck& stops, const std::function<bool()>& is_asked_to_stop) override;
   std::vector<double> held_out_measures() const override { return held_out_measures_; }
   std::string held_out_text() const override { return "what is held out has no token to learn, so it has no loss"; }
 

@@ -169,9 +169,20 @@ void Saver::save_last(const RunState& state) {
   tell_settled();
 }
 
+// Of parameters that a save writes: adapters lie beside their base, unless it is copied.
+static int64_t num_saved(const Session& s) {
+  if (s.model.adapters.empty() || s.settings.checkpoint.base == checkpoint::BaseIn::copy)
+    return s.model.config.num_parameters();
+  int64_t count = 0;
+  for (const model::ParameterGroup& group : s.model.groups)
+    for (const model::ParameterSpec& p : group.parameters)
+      if (group.trained) count += checkpoint::num_elements(p.whole_shape());
+  return count;
+}
+
 double Saver::expected_seconds() const {
   constexpr double kBytesPerParameter = 16, kDiskRate = 200e6, kFewFiles = 0.2, kMargin = 1.5;
-  const double guess = kFewFiles + kBytesPerParameter * double(s_.model.config.num_parameters()) / kDiskRate;
+  const double guess = kFewFiles + kBytesPerParameter * double(num_saved(s_)) / kDiskRate;
   return kMargin * seconds_.value_or(guess) * (under_way() ? 2 : 1);
 }
 

@@ -193,7 +193,6 @@ RunState StartingPoint::load() {
   step_ = state.step;
   s_.skipped_before = state.loss_scale.skipped;
   if (s_.loss_scale) s_.loss_scale->restore(state.loss_scale);
-  state.settings_yaml = to_yaml(s_.settings);
   if (adapts) {
     state.source = std::move(source);
     adapt::AdapterConfig config = *adapt::adapter_config(s_.settings.lora, s_.model.config);

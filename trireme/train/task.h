@@ -47,8 +47,9 @@ class Task : public StepTask {
   /// Samples that evaluate() uses; 0: there is nothing to evaluate.
   virtual int64_t held_out_samples() const = 0;
   /// Mean held-out loss. Calls `stops` after each round, and returns nothing if the ranks stop, or if what is held out
-  /// has no loss (add_measures).
-  virtual std::optional<double> evaluate(const StopCheck& stops) = 0;
+  /// has no loss (add_measures). `is_asked_to_stop`: whether this rank knows of such a request, for what takes long
+  /// between two calls of `stops`.
+  virtual std::optional<double> evaluate(const StopCheck& stops, const std::function<bool()>& is_asked_to_stop) = 0;
 
   /// The units' measures of the last evaluation, as engine::StepResult::measures.
   virtual std::vector<double> held_out_measures() const { return {}; }

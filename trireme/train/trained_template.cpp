@@ -29,7 +29,7 @@ std::optional<KnownTemplate> trained_template(const fs::path& named) {
   const fs::path folder = checkpoint::newest_or_itself(named);
   const fs::path file = folder / checkpoint::kStateName;
   if (!base::is_file(file)) return std::nullopt;
-  const std::string name = parse_run_state(base::read_side_file(file), folder).chat_template;
+  const std::string name = parse_run_state(base::read_file(file), folder).chat_template;
   if (!is_family(name)) return std::nullopt;  // trained on plain text, or saved before templates were
   return KnownTemplate{.name = name, .trained = folder};
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <string>
 
 #include "trireme/base/files.h"
@@ -15,7 +16,11 @@ namespace trireme::train {
 /// Errors    FileError if it does not go on
 template <typename Write>
 std::string written_or_told(checkpoint::OnSaveError on_error, const Write& write) try {
-  write();
+  try {
+    write();
+  } catch (const std::filesystem::filesystem_error& error) {
+    base::throw_file_error(error);
+  }
   return "";
 } catch (const base::FileError& error) {
   if (on_error == checkpoint::OnSaveError::stop) throw;
