@@ -367,9 +367,41 @@ TEST(Refusals, OfFilesOfTheModelThatIsRead) {
   std::ofstream(fs::path(model) / "old.json") << "{}";
   EXPECT_EQ(refusal_of_places(fmt::format("--evaluate.checkpoint {0} --evaluate.json {0}/old.json", model)), "")
       << "an earlier result";
-  EXPECT_EQ(refusal_of_places(fmt::format("--evaluate.checkpoint other --evaluate.json {}/config.json", model)), "")
-      << "which nothing reads";
+  EXPECT_THAT(refusal_of_places(fmt::format("--evaluate.checkpoint other --evaluate.json {}/config.json", model)),
+              HasSubstr("is a file of the model in"))
+      << "also of one that this command does not read";
+  for (const char* name : {"run.json", "metrics.jsonl"}) std::ofstream(run / name) << "{}";
+  for (const char* name : {"run.json", "metrics.jsonl"})
+    EXPECT_THAT(refusal_of_places(fmt::format("--evaluate.json {}/{}", run.string(), name)),
+                HasSubstr("is a file of the run in"));
   fs::remove_all(run);
+}
+
+TEST(Refusals, OfFilesThatAreNoEarlierResults) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / fmt::format("no-results-{}", ::getpid());
+  fs::create_directories(folder);
+  const auto refused = [&](const char* key, const char* name, const std::string& contents) {
+    const std::string file = (folder / name).string();
+    std::ofstream(file) << contents;
+    return refusal_of_places(fmt::format("--{} {}", key, file));
+  };
+  EXPECT_THAT(refused("evaluate.json", "notes.txt.json", "my notes"),
+              HasSubstr("holds something else than an earlier"));
+  EXPECT_THAT(refused("profile.schedule", "m.yaml", "train:\n"), HasSubstr("holds something else than an earlier"));
+  for (const auto& [key, name, contents] : {std::tuple("evaluate.json", "a.json", " {}"),
+                                            {"evaluate.predictions", "b", ""},
+                                            {"profile.schedule", "c.svg", "<svg"},
+                                            {"profile.schedule", "d.txt", "rank"}})
+    EXPECT_EQ(refused(key, name, contents), "");
+  EXPECT_THAT(refusal_of_places(fmt::format("--evaluate.text {0} --evaluate.json {0}/a.json", folder.string())),
+              HasSubstr("is a file in the folder of evaluate.text"));
+  const std::string inside = fmt::format("--data.train_data_path {0} --out_dir {0}/out", folder.string());
+  EXPECT_THAT(refusal_of_places(inside), HasSubstr("would be read as data"));
+  Settings blank;
+  blank.out_dir = "  ";
+  EXPECT_THROW(validate_places(blank), UsageError);
+  fs::remove_all(folder);
 }
 
 TEST(Refusals, OfACommandsOwnFiles) {

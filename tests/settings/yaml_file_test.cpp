@@ -92,6 +92,8 @@ TEST(YamlFile, AKeyTwiceIsRefusedWithBothLines) {
   EXPECT_EQ(refusal_of_file("seed: 1\nseed: 2\n"),
             "error: seed is set twice in F\n  F:1: seed: 1\n  F:2: seed: 2\n  keep one of the two lines");
   EXPECT_THAT(refusal_of_file("data: {class_path: Austen, name: TextFiles}\n"), HasSubstr("data is set twice"));
+  EXPECT_THAT(refusal_of_file("train:\n  max_steps: 1\nseed: 1\ntrain:\n  epochs: 1\n"),
+              HasSubstr("train stands twice in"));
   EXPECT_THAT(refusal_of_file("train: {epochs: 1}\ntrain.epochs: 2\n"), HasSubstr("train.epochs is set twice"));
 }
 

@@ -13,7 +13,7 @@ config::Section section(BenchSettings& s) {
           {"bench.json",
            &s.json,
            "file for the result as JSON (keys: docs/benchmarks.md)",
-           {.absent = "none", .example = "result.json", .writes_file = true}},
+           {.absent = "none", .example = "result.json", .writes_file = true, .result_begins = "{"}},
           {"bench.quick", &s.quick,
            "measure very briefly, only to see that the benchmark works; the figures mean "
            "little"},
@@ -36,7 +36,11 @@ config::Section section(BenchSettings& s) {
           {"bench.picture",
            &s.picture,
            "file for the picture of bench scaling (SVG)",
-           {.absent = "auto", .when_absent = "scaling.svg in out_dir", .example = "scaling.svg", .writes_file = true}},
+           {.absent = "auto",
+            .when_absent = "scaling.svg in out_dir",
+            .example = "scaling.svg",
+            .writes_file = true,
+            .result_begins = "<"}},
       }};
 }
 

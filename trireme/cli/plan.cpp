@@ -71,7 +71,7 @@ config::Section section(PlanView& view) {
                {"json",
                 &view.json,
                 "file for the figures as JSON (keys: docs/planning.md)",
-                {.absent = "none", .example = "plan.json", .writes_file = true}},
+                {.absent = "none", .example = "plan.json", .writes_file = true, .result_begins = "{"}},
                {"explain", &view.explain, "print the arithmetic that a person would do"},
                {"table", &view.table, "print which layout models of several sizes need on several clusters, and end"}},
       .others = {{{"hardware", "gpu_type", "machines", "device_type"},

@@ -54,6 +54,8 @@ struct Rules {
   std::string_view with_path = {};  ///< what a path in this setting's place is given with, for messages
   std::string_view with_records = {};  ///< the same of a file of JSON records
   bool writes_file = false;  ///< the path of an output file: refused early if it cannot be written
+  /// One of these begins each result. A file that begins otherwise is not replaced, but for a text (.txt). "": any is.
+  std::string_view result_begins = {};
   /// Other systems' words for a value that a choice lacks, in lower case, and the way out.
   std::vector<std::pair<std::string_view, std::string_view>> other_values = {};
 };

@@ -4,6 +4,8 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -103,6 +105,7 @@ class Reader {
   }
 
   void flatten(const YAML::Node& map, const std::string& prefix, int depth) {
+    std::map<std::string, Source> groups;
     for (const auto& entry : entries_of(map, depth)) {
       const Source source = at(entry.first.Mark());
       if (!entry.first.IsScalar() || entry.first.Scalar().empty() ||
@@ -116,6 +119,9 @@ class Reader {
       if (table_ != nullptr) table_->translate(given);
       const bool has_keys = table_ == nullptr ? entry.second.size() > 0 : table_->has_keys_below(given.key);
       if (entry.second.IsMap() && has_keys) {
+        if (const auto [first, is_new] = groups.emplace(key, source); !is_new)
+          problems_.add(fmt::format("{} stands twice in {}", key, text_.name()), {first->second, source},
+                        "put all of its settings into one group");
         flatten(entry.second, given.key, depth + 1);
       } else {
         text_.keep(std::move(given));

@@ -10,7 +10,7 @@ config::Section section(DoctorSettings& s) {
               {"doctor.json",
                &s.json,
                "file for what trireme doctor found as JSON (keys: docs/launching.md)",
-               {.absent = "none", .example = "result.json", .writes_file = true}},
+               {.absent = "none", .example = "result.json", .writes_file = true, .result_begins = "{"}},
           }};
 }
 

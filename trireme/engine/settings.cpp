@@ -47,8 +47,11 @@ config::Section section(ProfileSettings& s) {
            {.above = 0, .absent = "null", .when_absent = "costs are not told", .example = "2.5"}},
           {"profile.schedule", &s.schedule,
            "file for the measured timeline of the third step: a picture for .svg, text for .txt, else a Chrome trace",
-           config::Rules{
-               .absent = "null", .when_absent = "not measured", .example = "schedule.svg", .writes_file = true}}}};
+           config::Rules{.absent = "null",
+                         .when_absent = "not measured",
+                         .example = "schedule.svg",
+                         .writes_file = true,
+                         .result_begins = "{<"}}}};
 }
 
 }  // namespace trireme::engine

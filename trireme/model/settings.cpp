@@ -352,10 +352,13 @@ config::Section quantize_section(ModelSettings& s) {
       .title = "the whole run",
       .resumed = Resumed::learned,
       .rows =
-          {{"quantize", &s.quantize,
+          {{"quantize",
+            &s.quantize,
             "keep the matrices of all blocks in few bits: bnb.* as bitsandbytes does in 4 bits, -dq with scales in 8 "
             "bits; q8_0 and q4_0 as GGUF does in 8 and 4 bits. finetune_lora then trains adapters beside them "
-            "(QLoRA)"},
+            "(QLoRA)",
+            {.other_values = {{"bnb.int8", "LLM.int8 is not built; q8_0 keeps the matrices in 8 bits"},
+                              {"int8", "LLM.int8 is not built; q8_0 keeps the matrices in 8 bits"}}}},
            {"quantize_head", &s.quantize_head,
             "generate and evaluate: keep the head's matrix in few bits too, and the embedding's if they are one. It "
             "is read for each token: fewer bytes are faster, but q4_0 changes more of what is written than q8_0"}},

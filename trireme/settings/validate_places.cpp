@@ -6,15 +6,18 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/base/named_file.h"
 #include "trireme/config/problems.h"
 #include "trireme/config/value.h"
+#include "trireme/data/named_sets.h"
 #include "trireme/settings/validate.h"
 
 namespace trireme {
@@ -59,11 +62,26 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, ignored) || place(a) == place(b);
 }
 
+// Whether data of this name are all files of a folder: neither two files in it, nor a set of tokens beside it.
+bool is_folder_of_data(const fs::path& path) try {
+  return is_folder(path) && !is_there(path.string() + ".idx") && !data::find_json_splits(path);
+} catch (const UsageError&) {  // who reads them says so
+  return true;
+}
+
 struct NamedFile {
   std::string_view key;
   bool is_result = false;
   fs::path path;
+  std::string_view begins = {};  ///< Rules::result_begins
 };
+
+// The first character of a file that is no space; none: there is no such file, or it is empty.
+std::optional<char> first_of(const fs::path& file) {
+  std::ifstream in(file);
+  char first = 0;
+  return in >> first ? std::optional(first) : std::nullopt;
+}
 
 // Whether a file of a model's folder is part of the model. An earlier result may lie beside them.
 bool is_part_of_a_model(const fs::path& file) {
@@ -87,21 +105,21 @@ bool is_part_of_a_model(const fs::path& file) {
          std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-// The folder of a model that a setting names, or a checkpoint in a run's folder that one names, if `target` is a file
-// of it.
-std::optional<fs::path> model_that_holds(const fs::path& target, const std::vector<NamedFile>& named) {
+// What `target` is part of, if a result must not take its place: "a file of the model in ..."; "": of nothing.
+std::string what_holds(const fs::path& target, const std::vector<NamedFile>& named) {
+  if (!is_there(target)) return "";
   const fs::path folder = fs::absolute(target).lexically_normal().parent_path();
   const auto has = [&](const char* name) { return is_there(folder / name); };
-  if (!is_there(target) || !is_part_of_a_model(target) ||
-      !(has("config.json") || has("adapter_config.json") || has("manifest.json")))
-    return std::nullopt;
-  for (const NamedFile& other : named) {
-    std::error_code ignored;
-    if (other.is_result || other.key == "out_dir") continue;
-    if (fs::equivalent(other.path, folder, ignored) || fs::equivalent(other.path, folder.parent_path(), ignored))
-      return folder;
-  }
-  return std::nullopt;
+  if (is_part_of_a_model(target) && (has("config.json") || has("adapter_config.json") || has("manifest.json")))
+    return "a file of the model in " + folder.string();
+  constexpr std::array<std::string_view, 2> kOfRuns = {"metrics.jsonl", "run.json"};
+  if (has("run.json") && std::ranges::find(kOfRuns, target.filename().string()) != kOfRuns.end())
+    return "a file of the run in " + folder.string();
+  for (const NamedFile& other : named)
+    if ((other.key.starts_with("data.") || other.key == "evaluate.text") && !other.is_result && is_folder(other.path) &&
+        is_inside(target, other.path))
+      return fmt::format("a file in the folder of {}", other.key);
+  return "";
 }
 
 std::vector<std::string> texts_of(const config::Setting& setting) {
@@ -120,7 +138,7 @@ std::vector<NamedFile> named_files(const std::vector<config::Section>& sections)
   for (const config::Section& section : sections)
     for (const config::Setting& setting : section.rows)
       for (const std::string& text : texts_of(setting)) {
-        if (!text.empty()) named.push_back({setting.key, setting.rules.writes_file, text});
+        if (!text.empty()) named.push_back({setting.key, setting.rules.writes_file, text, setting.rules.result_begins});
         const size_t behind = text.find('=') + 1;
         if (behind > 0 && behind < text.size()) named.push_back({setting.key, false, text.substr(behind)});
       }
@@ -156,9 +174,13 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
     else if (other != named.end())
       problems.add(fmt::format("{} is the file of {}, too", what, other->key), {},
                    "one would be written over the other; name another file");
-    else if (const auto model = model_that_holds(target, named))
-      problems.add(fmt::format("{} is a file of the model in {}", what, model->string()), {},
+    else if (const std::string held = what_holds(target, named); !held.empty())
+      problems.add(fmt::format("{} is {}", what, held), {},
                    "results take the place of a file; name one in another folder");
+    else if (const auto first = first_of(target); first && !result.begins.empty() && target.extension() != ".txt" &&
+                                                  result.begins.find(*first) == std::string_view::npos)
+      problems.add(what + " holds something else than an earlier result", {},
+                   "results take the place of a file; name another one, or remove it");
   }
 }
 
@@ -166,9 +188,17 @@ void check_results(const std::vector<config::Section>& sections, const fs::path&
 
 void validate_places(const Settings& s) {
   config::Problems problems;
-  if (const fs::path there = what_is_there(s.out_dir); !is_folder(there))
+  if (s.out_dir.find_first_not_of(" \t\n") == std::string::npos)
+    problems.add("out_dir is a name of blanks", {}, "name a folder, for instance --out_dir out/mine");
+  else if (const fs::path there = what_is_there(s.out_dir); !is_folder(there))
     problems.add(fmt::format("out_dir {} cannot be a folder: {} is a file", s.out_dir, there.string()), {},
                  "name a folder, for instance --out_dir out/mine; it is made where it is missing");
+  for (const auto& [key, path] :
+       {std::pair("data.train_data_path", s.data.train_data_path), {"data.val_data_path", s.data.val_data_path}})
+    if (path && is_folder_of_data(*path) && is_inside(s.out_dir, *path))
+      problems.add(
+          fmt::format("out_dir {} lies in the folder of {}, and a run's files would be read as data", s.out_dir, key),
+          {}, "name a folder elsewhere, for instance --out_dir out/mine");
   Settings copy = s;
   check_results(declare(copy).sections(), s.out_dir, problems);
   if (s.offload.uses(schedule::Tier::disk))

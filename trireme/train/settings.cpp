@@ -387,7 +387,7 @@ config::Section section(EvaluateSettings& s) {
            "file for lines of JSON: with evaluate.classify the label and the probability of each text, with "
            "evaluate.score its tokens' log-probabilities, with evaluate.tasks those of each question's choices, or "
            "the answer that was written",
-           Rules{.absent = "none", .example = "labels.jsonl", .writes_file = true}},
+           Rules{.absent = "none", .example = "labels.jsonl", .writes_file = true, .result_begins = "{"}},
           {"evaluate.max_seq_length", &s.max_seq_length,
            "tokens in each window of the text, or most tokens of a text to classify",
            Rules{.unit = "tokens",
@@ -398,7 +398,7 @@ config::Section section(EvaluateSettings& s) {
           {"evaluate.limit", &s.limit, "use only this many windows, texts or questions, from the first on",
            Rules{.at_least = 1, .absent = "null", .when_absent = "all", .example = "100"}},
           {"evaluate.json", &s.json, "file for the result as JSON",
-           Rules{.absent = "none", .example = "result.json", .writes_file = true}}}};
+           Rules{.absent = "none", .example = "result.json", .writes_file = true, .result_begins = "{"}}}};
 }
 
 }  // namespace trireme::train
