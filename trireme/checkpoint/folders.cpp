@@ -77,7 +77,8 @@ std::optional<int64_t> step_of(const fs::path& folder) {
   return parse_step(named.filename().string());
 }
 
-void remove_leftovers(const fs::path& out_dir) {
+bool remove_leftovers(const fs::path& out_dir) {
+  bool all = true;
   std::vector<fs::path> candidates;
   std::error_code unreadable;
   for (fs::directory_iterator entry(out_dir, unreadable), end; !unreadable && entry != end; entry.increment(unreadable))
@@ -86,9 +87,13 @@ void remove_leftovers(const fs::path& out_dir) {
     const int handle = ::open(candidate.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (handle < 0) continue;
     std::error_code ignored;
-    if (::flock(handle, LOCK_EX | LOCK_NB) == 0) fs::remove_all(candidate, ignored);
+    if (::flock(handle, LOCK_EX | LOCK_NB) == 0)
+      fs::remove_all(candidate, ignored);
+    else
+      all = false;
     ::close(handle);
   }
+  return all;
 }
 
 void require_removable(const fs::path& folder) {

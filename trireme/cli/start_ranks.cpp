@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/good.h"
@@ -31,7 +33,12 @@ std::vector<std::string> words_of_ranks(const RankStart& start) {
 
 std::function<void()> remover_of_leftovers(const launch::LaunchOptions& options, const std::filesystem::path& out_dir) {
   if (options.rendezvous || options.nodes.rank != 0) return {};
-  return [folder = std::filesystem::absolute(out_dir)] { checkpoint::remove_leftovers(folder); };
+  return [folder = std::filesystem::absolute(out_dir)] {
+    // The first thread of a killed rank may be gone while others still end and keep its locks.
+    constexpr int kTries = 20;
+    for (int i = 0; i < kTries && !checkpoint::remove_leftovers(folder); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
 }
 
 void tell_what_was_said(launch::LaunchOptions& options) {

@@ -28,8 +28,16 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kPieceBytes = 16 << 20;
 
+// Endings of files that convert does not write.
+constexpr std::string_view kOfOtherFiles[] = {".safetensors", ".onnx", ".ckpt", ".zip", ".h5", ".npz", ".tflite"};
+
 std::string format_of(const ConvertRequest& request) {
   if (!request.to.empty()) return request.to;
+  if (std::ranges::find(kOfOtherFiles, request.out.extension().string()) != std::end(kOfOtherFiles))
+    throw UsageError(
+        fmt::format("{} has the name of a file, and a folder with safetensors would be written\n  name a folder, or a "
+                    "file of another kind: FILE.gguf or FILE.pth",
+                    request.out.string()));
   return request.out.extension() == ".gguf" ? "gguf" : named_as_torch_file(request.out) ? "pth" : "safetensors";
 }
 

@@ -245,7 +245,9 @@ base::FileDescriptor listen_at(const std::string& address, uint16_t port) {
   constexpr int kWaitingClients = 8;
   if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
       listen(listener.get(), kWaitingClients) != 0)
-    throw UsageError(fmt::format("{}: {}; take another port", where, std::strerror(errno)));
+    throw UsageError(
+        fmt::format("{}: {}; take another {}", where, std::strerror(errno),
+                    errno == EADDRNOTAVAIL ? "train.prometheus_address: it is none of this machine" : "port"));
   return listener;
 }
 

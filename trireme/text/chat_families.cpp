@@ -48,18 +48,19 @@ constexpr ChatFamily with_thoughts(ChatFamily family) {
   return family;
 }
 
-constexpr ChatFamily kChatMl = {
-    .name = "chatml",
-    .examples = "Qwen2.5, Qwen3-Instruct, SmolLM2",
-    .system = {"<|im_start|>system\n", "<|im_end|>\n"},
-    .user = {"<|im_start|>user\n", "<|im_end|>\n"},
-    .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
-    .stop = "<|im_end|>",
-    .marks = "<|im_start|> <|im_end|>",
-    .evidence = "<|im_start|>",
+constexpr ChatFamily kChatMl = {.name = "chatml",
+                                .examples = "Qwen2.5, Qwen3-Instruct, SmolLM2",
+                                .system = {"<|im_start|>system\n", "<|im_end|>\n"},
+                                .user = {"<|im_start|>user\n", "<|im_end|>\n"},
+                                .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
+                                .stop = "<|im_end|>",
+                                .marks = "<|im_start|> <|im_end|>",
+                                .evidence = "<|im_start|>",
     // Phi-4; Hermes 2 Pro, LFM2; SmolLM3; QwQ; Qwen3-Thinking, Qwen3.5 and later
-    .contrary = {"<|im_sep|>", "bos_token", "## Metadata", "assistant\\n<think>", "reasoning_content"},
-    .no_thought = "<think>\n\n</think>\n\n"};
+    // Others change what a message says, or end no line.
+                                .contrary = {"<|im_sep|>", "bos_token", "## Metadata", "assistant\\n<think>",
+                                             "reasoning_content", "trim", "upper", "lower", "':'", "': '"},
+                                .no_thought = "<think>\n\n</think>\n\n"};
 
 // Evidence is searched for in this order: qwen3 before chatml and llama2 before mistral, whose words the templates of
 // the first ones contain too.

@@ -58,7 +58,7 @@ struct ChatFamily {
   const char* evidence = nullptr;  ///< text that a chat_template of this family contains; null: no model has one
   const char* also = nullptr;      ///< and this text
   const char* beside = nullptr;    ///< and this one between it and the end of its expression, }}
-  std::array<const char*, 5> contrary = {};  ///< and none of these: others have the same words and write more, or less
+  std::array<const char*, 10> contrary = {};  ///< and none of these: others have the same words and write more, or less
   const char* input_joint = "\n\n";  ///< between a user's instruction and input
   const char* again = "";  ///< before each of the user's turns but the first
   const char* usual_system = "";  ///< the system message if the conversation has none

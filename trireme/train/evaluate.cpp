@@ -107,12 +107,16 @@ int64_t window_of(const train::EvaluateSettings& e, const model::ModelConfig& co
 fs::path judged_weights(const Inference& in) { return in.adapter.empty() ? in.folder : fs::path(in.adapter); }
 
 /// Logarithms of probabilities are finite where logits are, so this tells of damaged weights or a small dtype.
-void warn_if_not_finite(const std::string& what, double loss, const fs::path& folder) {
-  if (!std::isfinite(loss))
-    base::warn(
-        "{}: the loss is not finite; numbers of {} are NaN, infinite or too large for this --precision; take another "
-        "checkpoint, or --precision 32-true",
-        what, folder.string());
+void warn_if_not_finite(const std::string& what, double loss, const fs::path& folder, at::ScalarType compute) {
+  if (std::isfinite(loss)) return;
+  const bool is_narrow = compute != at::kFloat && compute != at::kDouble;
+  base::warn("{}: the loss is not finite; numbers of {} are NaN{}; take another checkpoint{}", what, folder.string(),
+             is_narrow ? ", infinite or too large for this --precision" : " or infinite",
+             is_narrow ? ", or --precision 32-true" : "");
+}
+
+void warn_if_not_finite(const Inference& in, const std::string& what, double loss) {
+  if (in.is_first_rank) warn_if_not_finite(what, loss, judged_weights(in), in.engine->plan().request.precision.compute);
 }
 
 nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
@@ -162,7 +166,7 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   for (size_t w = 0; w < sums.size() && in.counts; ++w) sums[w] = sum_of(judged[w].logprobs);
   sum_over_ranks(in, at::from_blob(sums.data(), {windows}, at::kDouble));
   const double nats = -sum_of(sums);
-  if (in.is_first_rank) warn_if_not_finite("perplexity", nats, judged_weights(in));
+  warn_if_not_finite(in, "perplexity", nats);
   return {{"tokens", targets},
           {"bytes", bytes},
           {"window", window},
@@ -268,7 +272,7 @@ nlohmann::ordered_json answer_task(Inference& in, const EncodedTask& encoded, st
     right_norm += is_best(norms);
     lines += nlohmann::ordered_json{{"task", task.name}, {"logprobs", sums}, {"answer", question.answer}}.dump() + "\n";
   }
-  if (in.is_first_rank) warn_if_not_finite(task.name, nats, judged_weights(in));
+  warn_if_not_finite(in, task.name, nats);
   const auto count = double(task.questions.size());
   const bool word = task.kind == EvalTaskKind::word;
   const double acc = (word ? greedy : right) / count, acc_norm = right_norm / count;
@@ -330,7 +334,8 @@ int classify(const Settings& settings) {
   const train::EvaluateSettings& e = settings.evaluate;
   nlohmann::ordered_json report = {{"checkpoint", e.checkpoint}};
   const auto& r = report["classify"] = predict_labels(settings);
-  if (r.contains("loss")) warn_if_not_finite("classification", r["loss"].get<double>(), e.checkpoint);
+  if (r.contains("loss"))
+    warn_if_not_finite("classification", r["loss"].get<double>(), e.checkpoint, resolve_precision(settings).compute);
   std::string cut;
   if (const auto count = r["cut"].get<int64_t>(); count > 0)
     cut = fmt::format(", {} cut to {}", base::human_count(count),
@@ -428,7 +433,7 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
     for (const auto& [name, result] : report["tasks"].items()) print_task(name, result);
   if (e.score) {
     const auto& r = report["score"];
-    warn_if_not_finite("log-probability", r["logprob"].get<double>(), judged_weights(in));
+    warn_if_not_finite(in, "log-probability", r["logprob"].get<double>());
     fmt::print("log-probability  {:.5f} a token   ({} tokens of {})\n", r["logprob"].get<double>(),
                base::human_count(r["tokens"].get<int64_t>()), base::plural(r["texts"].get<int64_t>(), "text"));
   }

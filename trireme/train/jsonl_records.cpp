@@ -55,6 +55,7 @@ void for_each_record(const std::filesystem::path& path, const std::string& setti
 
 std::string text_in(const nlohmann::json& record, const char* key) {
   const auto found = record.find(key);
+  if (found != record.end() && found->is_array()) throw UsageError(fmt::format("\"{}\" is a list, not text", key));
   if (found == record.end() || !found->is_string()) throw UsageError(fmt::format("there is no text under \"{}\"", key));
   return found->get<std::string>();
 }

@@ -185,7 +185,12 @@ void take_over_run(ParsedSettings& parsed) {
   if (base::is_file(folder / adapt::kAdapterConfigName)) {
     s.lora.initial_adapter = folder.string();
     for (const std::string& change : changes_since(state.settings_yaml, s))
-      if (change.starts_with("lora.") && !change.starts_with("lora.plus_ratio"))
+      if (change.starts_with("quantize "))
+        throw UsageError(
+            fmt::format("{}; an adapter keeps the base that it learned on when its run is resumed: leave it out, or "
+                        "begin a new run with --lora.initial_adapter {}",
+                        change, folder.string()));
+      else if (change.starts_with("lora.") && !change.starts_with("lora.plus_ratio"))
         throw UsageError(
             fmt::format("{}; an adapter keeps its configuration when its run is resumed: leave the setting "
                         "out, or start a new run",

@@ -70,11 +70,12 @@ std::vector<std::string> unmeasured(const Settings& settings, int64_t steps_left
   return sentences;
 }
 
-std::string draw_step(Session& s, int64_t step) {
-  const std::string untold = written_or_told(s.settings.save.on_error, [&] {
-    observe::write_timeline(s.model, *s.engine, s.engine->timeline(), base::named_file(*s.settings.profile.schedule));
-  });
-  return untold.empty() ? fmt::format("profile  step {} in {}", step, *s.settings.profile.schedule) : untold;
+// A picture is no reason to lose the steps.
+std::string draw_step(Session& s, int64_t step) try {
+  observe::write_timeline(s.model, *s.engine, s.engine->timeline(), base::named_file(*s.settings.profile.schedule));
+  return fmt::format("profile  step {} in {}", step, *s.settings.profile.schedule);
+} catch (const base::FileError& error) {
+  return fmt::format("warn     {}; the run goes on without it", error.what());
 }
 
 }  // namespace trireme::train

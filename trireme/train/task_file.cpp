@@ -350,6 +350,10 @@ WrittenTask read_task_file(const std::filesystem::path& file) {
   if (task.rows.empty())
     throw UsageError(fmt::format(
         "{} names no rows; add dataset_path: json and dataset_kwargs: {{data_files: FILE.jsonl}}", file.string()));
+  if (!base::is_file(task.rows))
+    throw UsageError(
+        fmt::format("{}: there is no file {} (data_files); its path counts from the folder that this starts in",
+                    file.string(), task.rows.string()));
   return task;
 }
 

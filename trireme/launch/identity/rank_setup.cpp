@@ -94,6 +94,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   variables["TRIREME_STARTED_NS"] =
       start_variable(restart_count > 0 ? std::chrono::steady_clock::now() : process_start());
   if (restart_count > 0) variables["TRIREME_RESTART_COUNT"] = text_of(restart_count);
+  variables["TORCHELASTIC_RESTART_COUNT"] = text_of(restart_count);  // programs that torchrun starts read it
   if (!nodes.run.empty()) variables["TRIREME_RUN"] = nodes.run;
   variables["TRIREME_REPORT_FD"] = text_of(report_fd);
   if (options.lock_fd >= 0) variables["TRIREME_LOCK_FD"] = text_of(options.lock_fd);
