@@ -396,8 +396,6 @@ TEST(Refusals, OfFilesThatAreNoEarlierResults) {
     EXPECT_EQ(refused(key, name, contents), "");
   EXPECT_THAT(refusal_of_places(fmt::format("--evaluate.text {0} --evaluate.json {0}/a.json", folder.string())),
               HasSubstr("is a file in the folder of evaluate.text"));
-  const std::string inside = fmt::format("--data.train_data_path {0} --out_dir {0}/out", folder.string());
-  EXPECT_THAT(refusal_of_places(inside), HasSubstr("would be read as data"));
   Settings blank;
   blank.out_dir = "  ";
   EXPECT_THROW(validate_places(blank), UsageError);

@@ -213,6 +213,8 @@ TEST(YamlFile, ItemsOfAListThatIsTypedMayBeInQuotes) {
   EXPECT_EQ(items(R"("a", "b")"), (Items{"a", "b"}));
   EXPECT_EQ(items(R"([don't, "x, 'y' ])"), (Items{"don't", "\"x", "y"}));
   EXPECT_EQ(items(R"(["\d+", b\n])"), (Items{"\\d+", "b\\n"})) << "no escape of JSON, no quotes";
+  EXPECT_EQ(items(" a"), Items{" a"}) << "one text alone";
+  EXPECT_EQ(items(" a, b"), (Items{"a", "b"}));
 }
 
 TEST(YamlFile, AMergeKeyBringsTheKeysOfOtherMaps) {

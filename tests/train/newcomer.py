@@ -63,6 +63,8 @@ ANSWERS = [
     ("{train} --dry_run true", 0, ["planned peak"]),
     ("{train} --dry_run true --out_dir run", 2, ["run holds checkpoints of another run"]),
     ("{train} --dry_run true --out_dir text.txt", 2, ["text.txt is a file"]),
+    ("{train} --data.train_data_path . --out_dir inside", 2, ["out_dir inside lies in the folder of data.train_data_path"]),
+    ("{train} --data.train_data_path . --out_dir inside --dry_run", 2, ["out_dir inside lies in the folder of data.train_data_path"]),
     ("pretrain meta-llama/Llama-3.2-1B --train.max_steps 1", 2, ["meta-llama/Llama-3.2-1B", "nothing is downloaded", "llama-3.2-1b"]),
     ("pretrain model.gguf --train.max_steps 1", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),
     ("explain memory model.gguf", 2, ["model.gguf is a file; make a model's folder of it: trireme convert model.gguf OUT"]),

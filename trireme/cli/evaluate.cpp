@@ -36,6 +36,7 @@ int run_evaluate(Arguments arguments) {
            "launch.*",
        .complete =
            [](ParsedSettings& parsed) {
+             leave_out_optimizer(parsed.settings);
              // One rank predicts labels, also where there would be one for each NUMA node.
              if (parsed.settings.evaluate.classify && !parsed.given("devices") && !launch::rank_environment().launched)
                parsed.settings.devices = 1;

@@ -85,6 +85,7 @@ int run_generate(Arguments arguments) {
            [](ParsedSettings& parsed) {
              Settings& s = parsed.settings;
              refuse_ignored_by_one_text(parsed);
+             leave_out_optimizer(s);
              if (!parsed.given("devices") && !launch::rank_environment().launched) s.devices = 1;
              // Many texts are divided among copies of the model, which share its weights; one text by its matrices.
              if (s.generate.prompts && !parsed.given("strategy")) s.strategy = plan::Strategy::shard_grad_op;

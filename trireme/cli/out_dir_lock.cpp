@@ -50,6 +50,7 @@ void OutDirLock::take(const std::string& subcommand, const Settings& settings,
   }
   validate_out_dir(settings.out_dir);
   train::refuse_models_folder(settings.out_dir);
+  train::refuse_folder_of_data(settings);
   const bool is_restart = environment.restart_count > 0;
   lock_.emplace(launch::LockOptions{
       .folder = settings.out_dir,

@@ -222,6 +222,8 @@ class Start {
 
 }  // namespace
 
+void leave_out_optimizer(Settings& settings) { settings.optimizer = {.name = optim::Rule::sgd}; }
+
 void refuse_gpus(const Settings& settings, const std::string& subcommand) {
   if (settings.accelerator == engine::Accelerator::cuda)
     throw UsageError(

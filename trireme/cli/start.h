@@ -41,6 +41,9 @@ struct Job {
 /// Errors    UsageError, before any process starts if possible
 int start(const Job& job, Arguments arguments);
 
+/// Of a command that trains nothing: what an optimizer cannot keep in a number format does not matter.
+void leave_out_optimizer(Settings& settings);
+
 /// Errors    UsageError if the settings ask for a GPU, which this command does not use
 void refuse_gpus(const Settings& settings, const std::string& subcommand);
 

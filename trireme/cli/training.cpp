@@ -279,6 +279,7 @@ void check_places(const Settings& settings) {
   validate_places(settings);
   validate_out_dir(settings.out_dir);
   train::refuse_models_folder(settings.out_dir);
+  train::refuse_folder_of_data(settings);
   train::refuse_another_runs_folder(settings);
   train::check_offload_disk(settings);
   train::check_reference(settings);

@@ -241,7 +241,12 @@ std::optional<Refusal> read(const Setting& setting, const Given& given, std::vec
 
 std::optional<Refusal> read(const Setting& setting, const Given& given, std::vector<std::string>& out) {
   const std::vector<std::string>& names = setting.rules.classes;
-  for (std::string& item : items_of(given)) {
+  std::vector<std::string> items = items_of(given);
+  // One text alone, as it was given: to stop at " a" is not to stop at "a".
+  if (names.empty() && given.kind == Given::Kind::scalar && items.size() == 1 &&
+      items.front() == without_spaces(given.text))
+    items.front() = given.text;
+  for (std::string& item : items) {
     if (!names.empty() && std::find(names.begin(), names.end(), item) == names.end()) {
       const std::optional<std::string> near = base::nearest(item, names);
       return Refusal{wrong_type(setting, given).headline, near ? fmt::format("the nearest is {}", *near) : ""};

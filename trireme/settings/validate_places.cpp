@@ -13,11 +13,9 @@
 #include <variant>
 #include <vector>
 
-#include "trireme/base/error.h"
 #include "trireme/base/named_file.h"
 #include "trireme/config/problems.h"
 #include "trireme/config/value.h"
-#include "trireme/data/named_sets.h"
 #include "trireme/settings/validate.h"
 
 namespace trireme {
@@ -60,13 +58,6 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
   const auto place = [](const fs::path& path) { return fs::absolute(base::named_file(path)).lexically_normal(); };
   return fs::equivalent(a, b, ignored) || place(a) == place(b);
-}
-
-// Whether data of this name are all files of a folder: neither two files in it, nor a set of tokens beside it.
-bool is_folder_of_data(const fs::path& path) try {
-  return is_folder(path) && !is_there(path.string() + ".idx") && !data::find_json_splits(path);
-} catch (const UsageError&) {  // who reads them says so
-  return true;
 }
 
 struct NamedFile {
@@ -193,12 +184,6 @@ void validate_places(const Settings& s) {
   else if (const fs::path there = what_is_there(s.out_dir); !is_folder(there))
     problems.add(fmt::format("out_dir {} cannot be a folder: {} is a file", s.out_dir, there.string()), {},
                  "name a folder, for instance --out_dir out/mine; it is made where it is missing");
-  for (const auto& [key, path] :
-       {std::pair("data.train_data_path", s.data.train_data_path), {"data.val_data_path", s.data.val_data_path}})
-    if (path && is_folder_of_data(*path) && is_inside(s.out_dir, *path))
-      problems.add(
-          fmt::format("out_dir {} lies in the folder of {}, and a run's files would be read as data", s.out_dir, key),
-          {}, "name a folder elsewhere, for instance --out_dir out/mine");
   Settings copy = s;
   check_results(declare(copy).sections(), s.out_dir, problems);
   if (s.offload.uses(schedule::Tier::disk))

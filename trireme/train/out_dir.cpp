@@ -18,6 +18,7 @@
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/data/named_sets.h"
 #include "trireme/launch/hang/hang.h"
 #include "trireme/observe/tensorboard.h"
 #include "trireme/train/checkpointing.h"
@@ -145,6 +146,30 @@ void refuse_models_folder(const fs::path& out_dir) {
     if (fs::exists(out_dir / name, ignored) && checkpoints_in(out_dir).empty())
       throw UsageError(fmt::format("out_dir {} is the folder of a model (it holds {}); choose another --out_dir",
                                    out_dir.string(), name));
+}
+
+// Two files of such a folder are read, and no others.
+static bool has_splits(const fs::path& folder) try {
+  return data::find_json_splits(folder).has_value();
+} catch (const UsageError&) {
+  return false;
+}
+
+void refuse_folder_of_data(const Settings& s) {
+  if (s.task != Learning::language) return;
+  const auto absolute = [](const fs::path& path) { return fs::absolute(path).lexically_normal(); };
+  for (const auto& [key, path] :
+       {std::pair("data.train_data_path", s.data.train_data_path), {"data.val_data_path", s.data.val_data_path}}) {
+    std::error_code ignored;
+    if (!path || !fs::is_directory(*path, ignored)) continue;
+    const fs::path inside = absolute(s.out_dir).lexically_relative(absolute(*path));
+    if (inside.empty() || *inside.begin() == ".." || has_splits(*path)) continue;
+    if (fs::exists(*path + ".idx", ignored)) continue;  // a set of tokens has that name
+    throw UsageError(
+        fmt::format("out_dir {} lies in the folder of {}, and a run's files would be read as data; name a "
+                    "folder elsewhere, for instance --out_dir out/mine",
+                    s.out_dir, key));
+  }
 }
 
 void refuse_another_runs_folder(const Settings& settings) {

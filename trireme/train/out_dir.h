@@ -33,6 +33,10 @@ bool holds_a_run(const std::filesystem::path& out_dir);
 /// Errors    UsageError if out_dir holds the files of a model and no checkpoint
 void refuse_models_folder(const std::filesystem::path& out_dir);
 
+/// Refuses an out_dir among the files of data: those of the run would be read with them.
+/// Errors    UsageError naming the setting
+void refuse_folder_of_data(const Settings& settings);
+
 /// For a start that is not a restart. With settings.overwrite, refuses only if out_dir holds what the run starts from.
 ///
 /// Errors    UsageError if out_dir holds checkpoints that this run does not continue from, or if launch.log_link has a

@@ -12,6 +12,8 @@
 #include "trireme/adapt/from_settings.h"
 #include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/config/choices.h"
@@ -19,6 +21,7 @@
 #include "trireme/engine/device.h"
 #include "trireme/engine/offload_room.h"
 #include "trireme/launch/identity/core_share.h"
+#include "trireme/launch/identity/environment.h"
 #include "trireme/optim/parameter_rules.h"
 #include "trireme/plan/step_layouts.h"
 #include "trireme/schedule/pipeline.h"
@@ -224,6 +227,20 @@ std::unique_ptr<text::Tokenizer> fitting_tokenizer(const fs::path& path, const m
   return tokenizer;
 }
 
+// Text of a folder whose tokenizer was not copied with its other files would be read as bytes, with numbers that look
+// real. Told once a job.
+void tell_of_bytes(const fs::path& folder) {
+  static bool told = false;
+  const launch::RankEnvironment environment = launch::rank_environment();
+  if (told || environment.launcher == "trireme" || environment.global_rank > 0) return;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    if (told || !base::is_file(folder / name)) continue;
+    told = true;
+    base::warn("{} has a {} and no tokenizer: text is read as bytes; put its tokenizer.json beside it", folder.string(),
+               name);
+  }
+}
+
 // Bytes of all ranks of one host: planned, of these what copies for save.mode async take, in the host's memory beside
 // that of devices, and on disk. Each rank is
 // planned, because they differ: in what they own, and in the layers of their pipeline stage.
@@ -277,11 +294,15 @@ fs::path offload_path(const Settings& settings) {
 fs::path tokenizer_path(const Settings& settings) { return data::tokenizer_path(settings.data, settings.model.name); }
 
 std::unique_ptr<text::Tokenizer> resolve_tokenizer(const Settings& settings, const model::ModelConfig& model) {
-  return fitting_tokenizer(tokenizer_path(settings), model, /*trains=*/true);
+  const fs::path path = tokenizer_path(settings);
+  if (path.empty() && !settings.data.tokenizer) tell_of_bytes(settings.model.name);
+  return fitting_tokenizer(path, model, /*trains=*/true);
 }
 
 std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const fs::path& folder, const model::ModelConfig& model) {
-  return fitting_tokenizer(text::has_tokenizer(folder) ? folder : fs::path(), model, /*trains=*/false);
+  const bool has_own = text::has_tokenizer(folder);
+  if (!has_own) tell_of_bytes(folder);
+  return fitting_tokenizer(has_own ? folder : fs::path(), model, /*trains=*/false);
 }
 
 int threads_of_a_rank(const Settings& settings) {
