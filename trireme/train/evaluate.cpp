@@ -33,6 +33,7 @@
 #include "trireme/train/predict.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/score.h"
+#include "trireme/train/setup.h"
 #include "trireme/train/write_answers.h"
 
 namespace trireme::train {
