@@ -10,10 +10,10 @@
 #include "trireme/base/not_text.h"
 #include "trireme/model/tensor_names.h"
 #include "trireme/train/grpo.h"
-#include "trireme/train/quantized_sampler.h"
 #include "trireme/train/rollout.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/texts_apart.h"
+#include "trireme/train/whole_weights.h"
 #include "trireme/train/without_dropout.h"
 
 namespace trireme::train {
