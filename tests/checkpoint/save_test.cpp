@@ -1,7 +1,10 @@
 #include "trireme/checkpoint/save.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -292,7 +295,12 @@ TEST(Save, WhatASaveUnderAnotherNameLeavesGoesWithTheNextOne) {
   EXPECT_THAT(error, HasSubstr("enough"));
   ASSERT_THAT(temporary, testing::StartsWith(".tmp-"));
   fs::create_directories(out / temporary);  // as a killed job leaves it
-  remove_leftovers(out.path());
+  const int held = ::open((out / temporary).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);  // by a thread that has not ended yet
+  EXPECT_FALSE(remove_leftovers(out.path()));
+  EXPECT_TRUE(fs::exists(out / temporary));
+  ::close(held);
+  EXPECT_TRUE(remove_leftovers(out.path()));
   EXPECT_TRUE(fs::is_empty(out.path()));
 }
 

@@ -107,7 +107,7 @@ std::string what_holds(const fs::path& target, const std::vector<NamedFile>& nam
   if (has("run.json") && std::ranges::find(kOfRuns, target.filename().string()) != kOfRuns.end())
     return "a file of the run in " + folder.string();
   for (const NamedFile& other : named)
-    if ((other.key.starts_with("data.") || other.key == "evaluate.text") && !other.is_result && is_folder(other.path) &&
+    if ((other.key.ends_with("data_path") || other.key == "evaluate.text") && is_folder(other.path) &&
         is_inside(target, other.path))
       return fmt::format("a file in the folder of {}", other.key);
   return "";
