@@ -65,11 +65,7 @@ class Judged:
                   "reward.command": f'["{sys.executable}", "{self.judge}", "{mode}"]', "reward.command_timeout": "20s", "train.max_steps": STEPS, "train.lr_warmup_steps": 0,
                   "optimizer.lr": 1e-3, "launch.threads_per_rank": 1, "comm.timeout": "60s"}
         values |= {k.replace("__", "."): v for k, v in settings.items()}
-        words = [self.r.program, "grpo", str(self.base)]
-        for key, value in values.items():
-            if value is not None:
-                words += [f"--{key}", str(value)]
-        return words
+        return [self.r.program, "grpo", str(self.base), *ring.options(values)]
 
     def started(self):
         file = self.r.folder / "started"

@@ -31,11 +31,7 @@ class Learner:
                   "grpo.num_iterations": 2, "grpo.max_prompt_length": 24, "grpo.max_completion_length": 6, "reward.functions": "[length]", "reward.length": 3, "train.epochs": 1,
                   "train.lr_warmup_steps": 0, "optimizer.lr": 1e-4, "launch.threads_per_rank": 1, "comm.timeout": "60s"}
         values |= {k.replace("__", "."): v for k, v in settings.items()}
-        words = [self.r.program, "grpo", str(self.base)]
-        for key, value in values.items():
-            if value is not None:
-                words += [f"--{key}", str(value)]
-        return words
+        return [self.r.program, "grpo", str(self.base), *ring.options(values)]
 
     def steps(self, out):
         return sorted(ring.metrics(self.r.folder / out))

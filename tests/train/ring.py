@@ -162,9 +162,7 @@ class Ring:
         words = [self.program, "pretrain", "llama-5m"]
         if values.get("comm.backend") == "mpi" and values["devices"] > 1:
             words = [*MPIRUN, "-n", str(values["devices"]), *words]
-        for key, value in values.items():
-            words += [f"--{key}", str(value)] if value is not None else []
-        return words
+        return words + options(values)
 
     def run(self, command, timeout=120, loads=False, **options):
         """Runs to the end, waits for it, and hands back what was printed, the exit code and the time.
@@ -252,6 +250,12 @@ class Ring:
             time.sleep(0.05)
         left = [*self.processes(), *(self.folder / out).glob(".tmp-*")]
         require(not left, f"{what}: no process and no .tmp- folder is left", str(left))
+
+
+def options(values):
+    """--key value; None leaves one out, and train__max_steps is train.max_steps."""
+    given = {key.replace("__", "."): value for key, value in values.items()}
+    return [word for key, value in given.items() if value is not None for word in (f"--{key}", str(value))]
 
 
 @contextlib.contextmanager
