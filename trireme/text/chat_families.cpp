@@ -57,7 +57,7 @@ constexpr ChatFamily kChatMl = {.name = "chatml",
                                 .marks = "<|im_start|> <|im_end|>",
                                 .evidence = "<|im_start|>",
     // Phi-4; Hermes 2 Pro, LFM2; SmolLM3; QwQ; Qwen3-Thinking, Qwen3.5 and later
-    // Others change what a message says, or end no line.
+    // Others change what a message says, or put a colon behind the role.
                                 .contrary = {"<|im_sep|>", "bos_token", "## Metadata", "assistant\\n<think>",
                                              "reasoning_content", "trim", "upper", "lower", "':'", "': '"},
                                 .no_thought = "<think>\n\n</think>\n\n"};
