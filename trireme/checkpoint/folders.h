@@ -32,7 +32,7 @@ std::optional<int64_t> step_of(const std::filesystem::path& folder);
 
 /// Removes the folders of TemporaryFolder and remove_checkpoint that no living process has locked. Folders `.tmp-*`
 /// with other labels belong to other programs and stay. A folder that cannot be read has none.
-/// @returns  whether none is left
+/// @returns  whether none was locked
 bool remove_leftovers(const std::filesystem::path& out_dir);
 
 /// Errors    CheckpointError if the folder is write-protected for this user, which would leave a part of it
